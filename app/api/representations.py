@@ -96,6 +96,8 @@ def _getter(name: str, metadata: list[Any], annotation: Any) -> Callable[[Any], 
     read, nested = attrgetter(path), _nested_model(annotation)
     if _is_plain(annotation):
         return read
+    if datetime in (annotation, *get_args(annotation)):
+        return lambda record: rfc3339(read(record))
     if nested is None:
         return lambda record: _json_value(read(record))
 
@@ -136,4 +138,7 @@ def _nested_model(annotation: Any) -> type[Representation] | None:
 
 def rfc3339(value: datetime | None) -> str | None:
     """Return ``2026-11-21T05:04:03.123456Z``, or None."""
-    return None if value is None else value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    if value is None:
+        return None
+    text = value.isoformat() if value.tzinfo is UTC else value.astimezone(UTC).isoformat()
+    return f"{text[:-6]}Z"

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from urllib.parse import urlsplit
 
 from flask import abort
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from app.config import ROOT
 from app.portal.context import PageResponse, PortalContext, portal_page, search_query
@@ -40,6 +40,8 @@ _PATHS = {name: path for group in GUIDES.values() for name, path in group.items(
 _NAMES = {path: name for name, path in _PATHS.items()}
 # The placeholder for the organization in the files.
 _BASE_URL, _ORGANIZATION = "https://id.example.com", "organizations/acme"
+# The placeholder for the path of these pages in rendered links.
+_DOCS_URL = "/portal/{organization}/docs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,13 @@ def docs_guide(context: PortalContext, guide: str) -> PageResponse:
     if guide not in _PATHS:
         abort(404)
     organization = context.organization
-    text = _html(guide, organization.slug, organization.base_url, context.url("/docs"), page_language())
+    text = _html(guide, page_language())
+    for placeholder, value in (
+        (_BASE_URL, organization.base_url),
+        (_ORGANIZATION, f"organizations/{organization.slug}"),
+        (_DOCS_URL, context.url("/docs")),
+    ):
+        text = text.replace(placeholder, escape(value))
     return context.render(
         "portal/docs/guide.html",
         title=title_of(_source(_PATHS[guide])),
@@ -158,13 +166,15 @@ def _summary(path: str) -> tuple[str, str]:
     return title_of(text), first.rstrip(".:") + "."
 
 
-@functools.lru_cache(maxsize=128)
-def _html(guide: str, slug: str, base_url: str, docs_url: str, _language: str) -> Markup:
-    """Render the guide. Its buttons are in the page's language, which is part of the cache's key."""
-    text = _source(_PATHS[guide]).replace(_BASE_URL, base_url).replace(_ORGANIZATION, f"organizations/{slug}")
+@functools.cache
+def _html(guide: str, _language: str) -> Markup:
+    """Render the guide with its placeholders, once for all organizations.
+
+    Its buttons are in the page's language, which is part of the cache's key.
+    """
     # The title is the page's.
-    body = text.partition("\n")[2]
-    return to_html(body, link=functools.partial(_link, PurePosixPath(_PATHS[guide]).parent, docs_url))
+    body = _source(_PATHS[guide]).partition("\n")[2]
+    return to_html(body, link=functools.partial(_link, PurePosixPath(_PATHS[guide]).parent, _DOCS_URL))
 
 
 def _link(folder: PurePosixPath, docs_url: str, target: str) -> str | None:

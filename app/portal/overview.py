@@ -83,7 +83,6 @@ def overview(context: PortalContext) -> PageResponse:
     traffic = get_traffic(actor, hours=period.hours) if actor.has_permission_for_own("clients:read") else None
     clients = list_clients(actor, limit=_MAX_CLIENTS, sort="-created_at").items if traffic else ()
     reads_logs = actor.has_permission_for_own("logs:read")
-    has_colleague = figures.administrators > 1 or figures.has_invited
     return context.render(
         "portal/overview.html",
         figures=figures,
@@ -101,9 +100,9 @@ def overview(context: PortalContext) -> PageResponse:
         access_requests=count_pending_requests(actor),
         registrations=count_registrations(actor),
         actions=AUDIT_ACTIONS,
-        has_colleague=has_colleague,
+        has_colleague=figures.has_colleague,
         has_token=any(client.last_used_at for client in clients),
-        is_new=not (figures.clients and figures.tokens_last_day and has_colleague),
+        is_new=not (figures.clients and figures.has_tokens and figures.has_colleague),
     )
 
 

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from app.operations.audit.usage import CredentialTraffic, Traffic
 from app.portal.charts import CHART_HEIGHT, stacked_bars
-from app.web.languages import gettext, lazy_gettext, number, short_day
+from app.web.languages import gettext, lazy_gettext, number, short_day, translate
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,8 @@ def traffic_chart(traffic: Traffic) -> TrafficChart:
         for bucket in traffic.buckets
     ]
     shown = [index for index in range(len(SERIES)) if index != 3 or any(parts[3] for _, parts in values)]
-    series = tuple(SERIES[index] for index in shown)
+    # Translated once: each bar and each cell of the table names its series.
+    series = tuple((SERIES[index][0], translate(SERIES[index][1])) for index in shown)
     rows = tuple(
         (_time_of(start, traffic.interval), tuple(parts[index] for index in shown)) for start, parts in values
     )

@@ -299,8 +299,6 @@ def _day(value: datetime) -> str:
 
 
 def _time(value: datetime, text: str) -> Markup:
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(
-        value.astimezone(UTC).isoformat(timespec="seconds"),
-        exact_moment_of(value, page_language(), page_time_zone()),
-        text,
-    )
+    exact = exact_moment_of(value, page_language(), page_time_zone())
+    at = value.astimezone(UTC).isoformat(timespec="seconds")
+    return Markup(f'<time datetime="{at}" title="{escape(exact)}">{escape(text)}</time>')  # noqa: S704 - escaped

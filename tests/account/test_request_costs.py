@@ -193,7 +193,6 @@ PAGE_BUDGET = {
     "/portal/<organization>/users/<user_id>/disable": 12,
     "/organizations/<organization>/account/security/app/remove": 11,
     "/organizations/<organization>/account/security/recovery-codes": 11,
-    "/portal/<organization>/revocations/new": 11,
     "/portal/<organization>/users/<user_id>/second-factors/reset": 11,
     "/organizations/<organization>/account/security/passkeys/add": 10,
     "/portal/<organization>/clients/<client_id>/credentials/<credential_id>/reveal": 10,

@@ -6,6 +6,7 @@ Both look at no more than the newest MAX_COUNTED entries of the period, through 
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import groupby
@@ -15,6 +16,7 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Integer, Select, bindparam, case, false, func, select
 
 from app.extensions import db
+from app.fast_path.cache import BoundedCache
 from app.fast_path.compiled_query import CompiledQuery
 from app.models.audit import FailedRequest, UsageCounter
 from app.models.client import Client
@@ -33,6 +35,9 @@ from app.rules.identifiers import format_client_id, parse_client_id, public_id
 MAX_COUNTED = 5_000
 MAX_BADGE = 99
 TREND_BARS = 24
+# With MAX_COUNTED entries, where one more makes no difference, groups are read at most this often.
+_MANY_SECONDS = 15
+_PERIOD = {"organization_id", "since", "limit"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,19 +106,37 @@ def list_failure_groups(
         if actor.user_id is None:
             return ()
         given["user_id"] = actor.user_id
-    step = (now - since) / TREND_BARS
-    bars = {f"bar_{number}": since + number * step for number in range(1, TREND_BARS)}
-    rows = _groups_query(frozenset(given)).rows(**given, **bars)
-    groups = [
-        _group(actor.organization_id, cause, list(of_cause))
-        for cause, of_cause in groupby(rows, key=lambda row: row.cause)
-    ]
-    groups = sorted(groups, key=lambda group: (-group.count, group.cause))[:limit]
+    groups = _read_groups(given, now, hours)[:limit]
     if with_users and groups:
         users = _count_users(actor, since, now, client_id)
         # The counters have whole hours or days, so that they may know of users before the period.
         groups = [replace(group, users=min(users.get(group.cause, 0), group.count)) for group in groups]
     return tuple(groups)
+
+
+# By what is given besides the organization, the period, and the time when it was read.
+_many_failures: BoundedCache[tuple[FailureGroup, ...]] = BoundedCache(1_000)
+
+
+def _read_groups(given: Mapping[str, Any], now: datetime, hours: int) -> Sequence[FailureGroup]:
+    """Return the groups of the period, the most frequent cause first; those of MAX_COUNTED entries may be older."""
+    organization_id, since = given["organization_id"], given["since"]
+    asked = frozenset((name, value) for name, value in given.items() if name not in _PERIOD)
+    key = (asked, hours, int(now.timestamp()) // _MANY_SECONDS)
+    cached = _many_failures.get(organization_id, *key)
+    if cached is not None:
+        return cached
+    step = (now - since) / TREND_BARS
+    bars = {f"bar_{number}": since + number * step for number in range(1, TREND_BARS)}
+    rows = _groups_query(frozenset(given)).rows(**given, **bars)
+    groups = [
+        _group(organization_id, cause, list(of_cause))
+        for cause, of_cause in groupby(rows, key=lambda row: row.cause)
+    ]
+    groups.sort(key=lambda group: (-group.count, group.cause))
+    if sum(group.count for group in groups) >= MAX_COUNTED:
+        _many_failures.put(organization_id, *key, value=tuple(groups))
+    return groups
 
 
 @functools.cache

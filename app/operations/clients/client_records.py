@@ -9,15 +9,15 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Select, bindparam, false, func, literal, select, update
+from sqlalchemy import ColumnElement, Integer, bindparam, func, select, update
 
 from app.extensions import db
 from app.fast_path import cache_invalidation
 from app.fast_path.compiled_query import CompiledQuery
 from app.models.base import has_key
 from app.models.client import DELETED, PERSON, Client
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, make_record, read_page
-from app.operations.store.transactions import count_changed, read
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, PageQuery, make_record
+from app.operations.store.transactions import count_changed
 from app.rules.actor import Actor
 from app.rules.clients.client_metadata import (
     ClientMetadata,
@@ -66,7 +66,6 @@ class ClientRecord(ClientMetadata):
     metadata_document_uri: str | None = None
 
 
-@read
 def list_clients(
     actor: Actor,
     *,
@@ -84,19 +83,53 @@ def list_clients(
     """
     actor.require_for_own("clients:read")
     require_choices(sort, SORTS, filters or {}, FILTERS)
-    statement = select(Client.__table__).where(
-        Client.organization_id == actor.organization_id, Client.status != DELETED
-    )
+    values: dict[str, Any] = {"organization_id": actor.organization_id, **(filters or {})}
     if not actor.has_permission("clients:read"):
-        # A client owns nothing, so without a user ``:own`` matches no rows.
-        own = false() if actor.user_id is None else Client.created_by_user_id == actor.user_id
-        statement = statement.where(own)
-    for name, value in (filters or {}).items():
-        statement = statement.where(getattr(Client, name) == value)
+        # A client owns nothing: without a user this is NULL, which matches no rows.
+        values["owner"] = actor.user_id
     if query:
-        statement = _search(statement, query)
+        values |= _searched(query)
     columns = (Client.name_key, Client.id) if sort.endswith("name") else (Client.id,)
-    return read_page(statement, columns, limit, after, descending=sort.startswith("-")).map(to_client_record)
+    return _LIST.read(columns, limit, after, descending=sort.startswith("-"), **values).map(to_client_record)
+
+
+_CONDITIONS: Mapping[str, ColumnElement[bool]] = {
+    "organization_id": Client.organization_id == bindparam("organization_id"),
+    "owner": Client.created_by_user_id == bindparam("owner"),
+    **{name: getattr(Client, name) == bindparam(name) for name in FILTERS},
+    "searched_organization_id": Client.organization_id == bindparam("searched_organization_id"),
+    "row_id": Client.id == bindparam("row_id"),
+    "uri": Client.metadata_document_uri == bindparam("uri"),
+    # INSTR compares bytes on both engines and knows no wildcards to escape.
+    "part": func.instr(Client.name_key, bindparam("part", type_=Client.name_key.type)) > 0,
+}
+_LIST = PageQuery(
+    lambda given: select(Client.__table__).where(
+        Client.status != DELETED, *(_CONDITIONS[name] for name in sorted(given))
+    )
+)
+
+
+def _searched(query: str) -> dict[str, Any]:
+    parsed = parse_client_id(query)
+    if parsed is not None:
+        return {"searched_organization_id": parsed[0], "row_id": parsed[1]}
+    return {"uri": query} if query.startswith("https://") else {"part": name_key(query)}
+
+
+def count_clients(organization_id: str, limit: int) -> int:
+    """Count the clients of the organization, at most ``limit``, with those whose deletion is not complete."""
+    return int(_COUNT.first(organization_id=organization_id, limit=limit)[0])
+
+
+_COUNT = CompiledQuery(
+    select(func.count()).select_from(
+        select(Client.id)
+        .where(Client.organization_id == bindparam("organization_id"))
+        .limit(bindparam("limit", type_=Integer))
+        .subquery()
+    )
+)
 
 
 def load_client_row(actor: Actor, client_id: str) -> Client:
@@ -243,13 +276,3 @@ def name_key(name: str) -> str:
     """
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
     return folded.encode()[:_MAX_NAME_KEY_BYTES].decode("utf-8", "ignore")
-
-
-def _search(statement: Select[Any], query: str) -> Select[Any]:
-    parsed = parse_client_id(query)
-    if parsed is not None:
-        return statement.where(Client.organization_id == parsed[0], Client.id == parsed[1])
-    if query.startswith("https://"):
-        return statement.where(Client.metadata_document_uri == query)
-    # INSTR compares bytes on both engines and knows no wildcards to escape.
-    return statement.where(func.instr(Client.name_key, literal(name_key(query), Client.name_key.type)) > 0)

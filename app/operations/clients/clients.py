@@ -33,6 +33,7 @@ from app.operations.clients.client_permissions import (
 from app.operations.clients.client_records import (
     ClientRecord,
     client_busy_error,
+    count_clients,
     get_client_record,
     get_client_row,
     list_clients,
@@ -249,7 +250,7 @@ def enforce_client_limit(organization: OrganizationSnapshot, origin: ClientOrigi
             "This organization has too many self-registered clients. Idle ones are deleted automatically."
         )
     limit = organization.settings["limits"]["max_clients"] or MAX_CLIENTS
-    if count_rows(select(Client.id).where(Client.organization_id == organization.id), limit) == limit:
+    if count_clients(organization.id, limit) == limit:
         raise TooManyClients(
             lazy_gettext(
                 "This organization has at most %(limit)s clients. Delete unused ones first.", limit=limit

@@ -288,10 +288,13 @@ def hold_organization(organization_id: str) -> OrganizationSnapshot:
     Who changes it waits, while other transactions may hold it too. Call this before the transaction writes anything,
     because a change of the organization locks its row first as well.
     """
-    db.session.execute(
-        select(Organization.id).where(Organization.id == organization_id).with_for_update(read=True)
-    )
+    _HOLD.first(organization_id=organization_id)
     return get_organization_by_id(organization_id)
+
+
+_HOLD = CompiledQuery(
+    select(Organization.id).where(Organization.id == bindparam("organization_id")).with_for_update(read=True)
+)
 
 
 def created_after_restore(created_at: Any, organization_id: str) -> ColumnElement[bool]:

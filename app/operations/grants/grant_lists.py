@@ -5,7 +5,7 @@ Tokens are not listed individually. They are valid only as long as their grant.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -153,25 +153,32 @@ def restrict_to_own_clients(actor: Actor, statement: Select[Any], permission: st
 def filter_conditions(
     actor: Actor, columns: Mapping[str, Any], filters: Mapping[str, str]
 ) -> Iterator[ColumnElement[bool]]:
-    """Yield the query conditions for the filters, which are exact public ids.
+    """Yield the query conditions for the filters, as ``filter_values`` reads them."""
+    for name, row_id in filter_values(actor, columns, filters).items():
+        yield false() if row_id is None else columns[name] == row_id
+
+
+def filter_values(actor: Actor, known: Collection[str], filters: Mapping[str, str]) -> dict[str, UUID | None]:
+    """Return the row ids of the filters, which are exact public ids; None for a client of another organization.
 
     Raises InvalidInput naming an invalid filter.
     """
     findings = ValidationErrors()
-    find_unknown(findings, filters, tuple(columns), noun="filter")
+    find_unknown(findings, filters, tuple(known), noun="filter")
     findings.raise_if_any()
+    values: dict[str, UUID | None] = {}
     for name, value in filters.items():
         if name == "client_id":
             client = parse_client_id(value)
             if client is None:
                 raise InvalidInput("This is not a valid client_id.", field=name)
-            yield columns[name] == client[1] if client[0] == actor.organization_id else false()
+            values[name] = client[1] if client[0] == actor.organization_id else None
             continue
         prefix, message = _ID_PREFIXES[name]
-        row_id = parse_public_id(prefix, value)
-        if row_id is None:
+        values[name] = parse_public_id(prefix, value)
+        if values[name] is None:
             raise InvalidInput(message, field=name)
-        yield columns[name] == row_id
+    return values
 
 
 def filter_columns(model: Any) -> dict[str, Any]:

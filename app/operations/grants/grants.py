@@ -36,7 +36,7 @@ from app.models.grant import Consent, Grant
 from app.models.organization import Organization
 from app.models.token import AccessToken
 from app.models.user import User
-from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
+from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot, OrganizationSnapshot
 from app.operations.directory.users import UserSnapshot
 from app.operations.grants import logout
 from app.operations.store import audit, clock, keyring
@@ -325,27 +325,39 @@ def grant_issued_after_cutoffs() -> ColumnElement[bool]:
             ),
             _has_later_cutoff(client, grant, grant.client_id, allowed),
             _has_later_cutoff(user, grant, grant.user_id, allowed),
-            _has_later_cutoff(secret, grant, grant.credential_id, allowed),
-            _expired_with_tokens(secret, grant),
+            _is_cut_off_by_secret(secret, grant, allowed),
         )
     )
 
 
+def token_issued_after_cutoffs(organization: OrganizationSnapshot | None = None) -> ColumnElement[bool]:
+    """Return the condition that no cutoff applies to an access token. Its grant is checked separately.
+
+    With the ``organization``, its cutoffs are not looked up for each token.
+    """
+    if organization is None:
+        return not_(or_(_is_cut_off_by_organization(), _is_cut_off_by_holder()))
+    cutoffs = (organization.tokens_valid_from, organization.tokens_not_before)
+    issued_after = [AccessToken.issued_at >= cutoff for cutoff in cutoffs if cutoff is not None]
+    return and_(not_(_is_cut_off_by_holder()), *issued_after)
+
+
 @cache
-def token_issued_after_cutoffs() -> ColumnElement[bool]:
-    """Return the condition that no cutoff applies to an access token. Its grant is checked separately."""
+def _is_cut_off_by_organization() -> ColumnElement[bool]:
+    organization, issued = aliased(Organization), AccessToken.issued_at
+    return exists().where(
+        organization.id == AccessToken.organization_id,
+        or_(organization.tokens_valid_from > issued, organization.tokens_not_before > issued),
+    )
+
+
+@cache
+def _is_cut_off_by_holder() -> ColumnElement[bool]:
     token, issued = AccessToken, AccessToken.issued_at
-    organization, client, secret = aliased(Organization), aliased(Client), aliased(Credential)
-    return not_(
-        or_(
-            exists().where(
-                organization.id == token.organization_id,
-                or_(organization.tokens_valid_from > issued, organization.tokens_not_before > issued),
-            ),
-            _has_later_cutoff(client, token, token.client_id, issued),
-            _has_later_cutoff(secret, token, token.credential_id, issued),
-            _expired_with_tokens(secret, token),
-        )
+    client, secret = aliased(Client), aliased(Credential)
+    return or_(
+        _has_later_cutoff(client, token, token.client_id, issued),
+        _is_cut_off_by_secret(secret, token, issued),
     )
 
 
@@ -361,12 +373,17 @@ def _has_later_cutoff(holder: Any, row: Any, holder_id: Any, issued_at: Any) -> 
     )
 
 
-def _expired_with_tokens(secret: Any, row: Any) -> ColumnElement[bool]:
+def _is_cut_off_by_secret(secret: Any, row: Any, issued_at: Any) -> ColumnElement[bool]:
+    # A compiled query gets the time as a value, because it does not call this.
+    now = bindparam("now", callable_=lambda: clock.now(), type_=secret.expires_at.type)
+    # One look-up for both: lists and counts do it for each row.
     return exists().where(
         secret.organization_id == row.organization_id,
         secret.id == row.credential_id,
-        secret.takes_tokens.is_(True),
-        secret.expires_at <= bindparam(None, callable_=lambda: clock.now(), type_=secret.expires_at.type),
+        or_(
+            secret.tokens_not_before > issued_at,
+            and_(secret.takes_tokens.is_(True), secret.expires_at <= now),
+        ),
     )
 
 

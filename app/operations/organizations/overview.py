@@ -43,7 +43,7 @@ from app.operations.users.invitations import open_invitation_condition
 from app.rules.actor import Actor
 from app.rules.directory.permissions import MEMBER
 from app.rules.errors import Conflict
-from app.rules.identifiers import first_id_at, format_client_id, new_id
+from app.rules.identifiers import first_id_at, format_client_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.organizations.settings import ROLES_PATH
 
@@ -80,20 +80,20 @@ class RecentEvent:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """The current figures of an organization. ``MAX_COUNT`` means that many or more."""
+    """The current state of an organization. ``MAX_COUNT`` clients are that many or more.
+
+    ``has_tokens``: one was issued in the last day. ``has_colleague``: there is another administrator, or an invitation.
+    """
 
     clients: int
-    users: int
-    tokens_last_day: int
-    sign_ins_last_week: int
-    administrators: int
-    has_invited: bool
+    has_tokens: bool
+    has_colleague: bool
     expiring_secrets: tuple[ExpiringSecret, ...]
     recent_events: tuple[RecentEvent, ...] | None
 
 
 def get_overview(actor: Actor) -> Overview:
-    """Return the figures of the actor's organization; with ``clients:read:own``, clients and tokens are its own.
+    """Return the state of the actor's organization; with ``clients:read:own``, clients and tokens are its own.
 
     ``recent_events`` is None if the actor may not read the audit log. Raises Forbidden without ``organization:read``.
     """
@@ -101,19 +101,11 @@ def get_overview(actor: Actor) -> Overview:
     here = actor.organization_id
     now = clock.now()
     owner = None if actor.has_permission("clients:read") else actor.user_id or _NO_USER
-    figures = _FIGURES.first(
-        organization_id=here,
-        owner=owner,
-        first_of_day=first_id_at(now - timedelta(days=1)),
-        first_of_week=first_id_at(now - timedelta(days=7)),
-    )
+    state = _STATE.first(organization_id=here, owner=owner, first_of_day=first_id_at(now - timedelta(days=1)))
     return Overview(
-        clients=figures.clients,
-        users=figures.users,
-        tokens_last_day=figures.tokens,
-        sign_ins_last_week=figures.sign_ins,
-        administrators=figures.administrators,
-        has_invited=figures.has_invited,
+        clients=state.clients,
+        has_tokens=bool(state.has_tokens),
+        has_colleague=state.administrators > 1 or bool(state.has_invited),
         expiring_secrets=_find_expiring_secrets(here, now, owner)
         if actor.has_permission_for_own("clients:read")
         else (),
@@ -139,11 +131,10 @@ def count_affected(actor: Actor, slug: str) -> Affected:
     actor.require("organizations:write")
     here = get_organization(actor, slug).id
     active = active_session_condition(get_organization_by_id(here))
-    figures = _FIGURES.first(
-        owner=None, organization_id=here, first_of_day=first_id_at(clock.now()), first_of_week=new_id()
-    )
+    clients = select(Client.id).where(Client.organization_id == here, Client.status != DELETED)
+    users = select(User.id).where(User.organization_id == here, User.status != user_model.DELETED)
     sessions = select(Session.id).where(Session.organization_id == here, active)
-    return Affected(figures.clients, figures.users, count_rows(sessions, MAX_COUNT))
+    return Affected(*(count_rows(rows, MAX_COUNT) for rows in (clients, users, sessions)))
 
 
 def _here(model: Any) -> Any:
@@ -159,37 +150,29 @@ def _owner() -> BindParameter[UUID]:
     return bindparam("owner", type_=Client.created_by_user_id.type)
 
 
-def _count(rows: Select[Any]) -> ScalarSelect[Any]:
-    bounded = rows.limit(MAX_COUNT).subquery()
+def _count(rows: Select[Any], limit: int) -> ScalarSelect[Any]:
+    bounded = rows.limit(limit).subquery()
     return select(func.count()).select_from(bounded).scalar_subquery()
 
 
-_FIGURES = CompiledQuery(
+_STATE = CompiledQuery(
     select(
-        _count(select(Client.id).where(_here(Client), Client.status != DELETED, _is_visible_client())).label(
-            "clients"
-        ),
-        _count(select(User.id).where(_here(User), User.status != user_model.DELETED)).label("users"),
         _count(
-            select(AccessToken.id).where(
-                _here(AccessToken),
-                AccessToken.id >= bindparam("first_of_day", type_=AccessToken.id.type),
-                or_(
-                    _owner().is_(None),
-                    AccessToken.client_id.in_(select(Client.id).where(_here(Client), _is_visible_client())),
-                ),
-            )
-        ).label("tokens"),
+            select(Client.id).where(_here(Client), Client.status != DELETED, _is_visible_client()), MAX_COUNT
+        ).label("clients"),
+        exists()
+        .where(
+            _here(AccessToken),
+            AccessToken.id >= bindparam("first_of_day", type_=AccessToken.id.type),
+            or_(
+                _owner().is_(None),
+                AccessToken.client_id.in_(select(Client.id).where(_here(Client), _is_visible_client())),
+            ),
+        )
+        .label("has_tokens"),
         _count(
-            select(AuditEvent.id).where(
-                _here(AuditEvent),
-                AuditEvent.action == "session.started",
-                AuditEvent.id >= bindparam("first_of_week", type_=AuditEvent.id.type),
-            )
-        ).label("sign_ins"),
-        _count(select(RoleAssignment.id).where(_here(RoleAssignment), RoleAssignment.role != MEMBER)).label(
-            "administrators"
-        ),
+            select(RoleAssignment.id).where(_here(RoleAssignment), RoleAssignment.role != MEMBER), 2
+        ).label("administrators"),
         exists().where(_here(Invitation)).label("has_invited"),
     )
 )

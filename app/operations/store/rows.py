@@ -8,9 +8,10 @@ from dataclasses import dataclass, fields
 from typing import Any, Generic, TypeVar, cast
 from uuid import UUID
 
-from sqlalchemy import Select, func, literal, select, tuple_
+from sqlalchemy import Integer, Select, bindparam, func, literal, select, tuple_
 
 from app.extensions import db
+from app.fast_path.compiled_query import CompiledQuery
 from app.models.base import Base, Uuid
 from app.rules.errors import InvalidInput, NotFound
 from app.rules.identifiers import decode_uuid, encode_uuid
@@ -51,17 +52,66 @@ def read_page(
     limit = min(limit, MAX_LIMIT)
     statement = statement.order_by(*(column.desc() if descending else column for column in columns))
     if after is not None:
-        values = _literals(columns, after)
-        here, last = (columns[0], values[0]) if len(columns) == 1 else (tuple_(*columns), tuple_(*values))
-        statement = statement.where(here < last if descending else here > last)
+        values = zip(_values(columns, after), columns, strict=True)
+        last = [literal(value, column.type) for value, column in values]
+        statement = statement.where(_is_after(columns, last, descending=descending))
     statement = statement.limit(limit + 1)
     if read_rows is None or after is None:
         rows = db.session.execute(statement).all()
     else:
         rows = read_rows(statement, decode_uuid(after[-1]))
+    return _page(rows, columns, limit)
+
+
+class PageQuery:
+    """A list whose statement is compiled once for each order and each set of conditions.
+
+    ``select_rows`` gets the names of the values that ``read`` is called with, and returns a statement with parameters
+    of these names.
+    """
+
+    def __init__(self, select_rows: Callable[[frozenset[str]], Select[*tuple[Any, ...]]]) -> None:
+        self._select_rows = select_rows
+        self._query = functools.cache(self._compile)
+
+    def read(
+        self,
+        columns: tuple[Any, ...],
+        limit: int,
+        after: CursorKey | None,
+        *,
+        descending: bool = True,
+        **values: Any,
+    ) -> Page[Any]:
+        """Read a page as ``read_page`` does, outside of a transaction without beginning one."""
+        limit = min(limit, MAX_LIMIT)
+        query = self._query(frozenset(values), columns, descending, after is not None)
+        if after is not None:
+            values |= {f"last_{index}": value for index, value in enumerate(_values(columns, after))}
+        return _page(query.rows(**values, limit=limit + 1), columns, limit)
+
+    def _compile(
+        self, given: frozenset[str], columns: tuple[Any, ...], descending: bool, has_last: bool
+    ) -> CompiledQuery:
+        statement = self._select_rows(given).order_by(
+            *(column.desc() if descending else column for column in columns)
+        )
+        if has_last:
+            last = [bindparam(f"last_{index}", type_=column.type) for index, column in enumerate(columns)]
+            statement = statement.where(_is_after(columns, last, descending=descending))
+        return CompiledQuery(statement.limit(bindparam("limit", type_=Integer)))
+
+
+def _page(rows: Sequence[Any], columns: Sequence[Any], limit: int) -> Page[Any]:
+    """Return the page of rows, of which there may be one more than the limit."""
     # A row of one model is the model's object.
     items = tuple(row[0] if len(row) == 1 else row for row in rows[:limit])
     return Page(items, _sort_key(rows[limit - 1], columns) if len(rows) > limit else None)
+
+
+def _is_after(columns: Sequence[Any], last: Sequence[Any], *, descending: bool) -> Any:
+    here, there = (columns[0], last[0]) if len(columns) == 1 else (tuple_(*columns), tuple_(*last))
+    return here < there if descending else here > there
 
 
 def merge_pages(pages: Iterable[Page[T]], limit: int) -> Page[T]:
@@ -112,10 +162,10 @@ def _sort_key(row: Any, columns: Sequence[Any]) -> CursorKey:
     return tuple(encode_uuid(value) if isinstance(value, UUID) else str(value) for value in values)
 
 
-def _literals(columns: Sequence[Any], key: CursorKey) -> list[Any]:
+def _values(columns: Sequence[Any], key: CursorKey) -> list[Any]:
     values: list[Any] = list(key)
     if len(key) == len(columns) and isinstance(columns[-1].type, Uuid):
         values[-1] = decode_uuid(key[-1])
     if len(key) != len(columns) or values[-1] is None:
         raise InvalidInput("This cursor belongs to another list.", field="cursor", code="invalid_cursor")
-    return [literal(value, column.type) for value, column in zip(values, columns, strict=True)]
+    return values

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, func, or_, select, true
+from sqlalchemy import ColumnElement, ScalarSelect, Select, func, or_, select, true
 
 from app.extensions import db
 from app.models.base import Base, has_key, is_same
@@ -47,6 +47,7 @@ REVOKE = "tokens:revoke"
 MAX_COUNT = 10_000
 # For an organization only the newest rows are examined: the count is an estimate, so that it never scans a table.
 MAX_ROWS_EXAMINED = 50_000
+_Newest = Mapping[type[Base], ColumnElement[bool]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,34 +149,45 @@ def count_affected(
     organization: OrganizationSnapshot, subject: Subject, before: datetime, *, sessions: bool
 ) -> Mapping[str, int]:
     """Count what is valid of the subject and was issued before the cutoff, by kind, each up to MAX_COUNT."""
-    grants = _grants(organization, subject, before)
-    refreshable = grants.where(can_refresh(organization.settings))
+    newest = _newest(organization.id) if subject.kind == ORGANIZATION else {}
+    grants = _grants(organization, subject, before, newest)
+    rows: dict[str, Select[Any] | None] = {
+        "access_tokens": _tokens(organization, subject, before, newest),
+        "refresh_tokens": grants.where(can_refresh(organization.settings)),
+        "grants": grants,
+        "sessions": _sessions(organization, subject, before, newest) if sessions else None,
+        "codes": _codes(organization, subject, before, newest),
+    }
+    counts = [_bounded_count(selected).label(name) for name, selected in rows.items() if selected is not None]
+    return dict.fromkeys(rows, 0) | dict(db.session.execute(select(*counts)).mappings().one())
+
+
+def _bounded_count(rows: Select[Any]) -> ScalarSelect[int]:
+    return select(func.count()).select_from(rows.limit(MAX_COUNT).subquery()).scalar_subquery()
+
+
+def _newest(organization_id: str) -> _Newest:
+    """Return for each model a condition for the organization's newest rows, whose bounds the primary key has."""
+    models: tuple[Any, ...] = (AccessToken, Grant, Session, AuthorizationCode)
+    bounds = [
+        select(model.id)
+        .where(model.organization_id == organization_id)
+        .order_by(model.id.desc())
+        .offset(MAX_ROWS_EXAMINED)
+        .limit(1)
+        .scalar_subquery()
+        for model in models
+    ]
+    found = db.session.execute(select(*bounds)).one()
     return {
-        "access_tokens": _bounded_count(_tokens(organization, subject, before)),
-        "refresh_tokens": _bounded_count(refreshable),
-        "grants": _bounded_count(grants),
-        "sessions": _bounded_count(_sessions(organization, subject, before)) if sessions else 0,
-        "codes": _codes(organization, subject, before),
+        model: true() if bound is None else model.id > bound
+        for model, bound in zip(models, found, strict=True)
     }
 
 
-def _bounded_count(rows: Select[Any]) -> int:
-    bounded = rows.limit(MAX_COUNT).subquery()
-    return int(db.session.scalar(select(func.count()).select_from(bounded)) or 0)
-
-
-def _newest(model: type[Base], organization_id: str, since: datetime | None = None) -> ColumnElement[bool]:
-    """Return a condition for the organization's newest rows. Its bound is read through the primary key."""
-    table: Any = model
-    rows = select(table.id).where(table.organization_id == organization_id).order_by(table.id.desc())
-    bound = db.session.scalar(rows.offset(MAX_ROWS_EXAMINED).limit(1))
-    after = [] if since is None else [first_id_at(since)]
-    after += [] if bound is None else [bound]
-    condition: ColumnElement[bool] = table.organization_id == organization_id
-    return condition & (table.id > max(after)) if after else condition
-
-
-def _tokens(organization: OrganizationSnapshot, subject: Subject, before: datetime) -> Select[Any]:
+def _tokens(
+    organization: OrganizationSnapshot, subject: Subject, before: datetime, newest: _Newest
+) -> Select[Any]:
     now = clock.now()
     selected: dict[str, Any] = {
         GRANT: AccessToken.grant_id == subject.row_id,
@@ -187,7 +199,7 @@ def _tokens(organization: OrganizationSnapshot, subject: Subject, before: dateti
     }
     of = selected.get(subject.kind, true())
     if subject.kind == ORGANIZATION:
-        of = _newest(AccessToken, organization.id, now - MAX_ACCESS_TOKEN_LIFETIME)
+        of = newest[AccessToken] & (AccessToken.id > first_id_at(now - MAX_ACCESS_TOKEN_LIFETIME))
     return (
         select(AccessToken.id)
         .outerjoin(Grant, is_same(Grant.id, AccessToken.grant_id))
@@ -198,13 +210,15 @@ def _tokens(organization: OrganizationSnapshot, subject: Subject, before: dateti
             AccessToken.revoked_at.is_(None),
             or_(AccessToken.issued_at < before, Grant.allowed_at < before),
             Grant.revoked_at.is_(None),
-            token_issued_after_cutoffs(),
+            token_issued_after_cutoffs(organization),
             or_(Grant.id.is_(None), grant_issued_after_cutoffs()),
         )
     )
 
 
-def _grants(organization: OrganizationSnapshot, subject: Subject, before: datetime) -> Select[Any]:
+def _grants(
+    organization: OrganizationSnapshot, subject: Subject, before: datetime, newest: _Newest
+) -> Select[Any]:
     selected: dict[str, Any] = {
         GRANT: Grant.id == subject.row_id,
         CLIENT: Grant.client_id == subject.row_id,
@@ -214,7 +228,7 @@ def _grants(organization: OrganizationSnapshot, subject: Subject, before: dateti
     }
     of = selected.get(subject.kind, true())
     if subject.kind == ORGANIZATION:
-        of = _newest(Grant, organization.id)
+        of = newest[Grant]
     return select(Grant.id).where(
         Grant.organization_id == organization.id,
         of,
@@ -223,10 +237,12 @@ def _grants(organization: OrganizationSnapshot, subject: Subject, before: dateti
     )
 
 
-def _sessions(organization: OrganizationSnapshot, subject: Subject, before: datetime) -> Select[Any]:
+def _sessions(
+    organization: OrganizationSnapshot, subject: Subject, before: datetime, newest: _Newest
+) -> Select[Any]:
     of: Any
     if subject.kind == ORGANIZATION:
-        of = _newest(Session, organization.id)
+        of = newest[Session]
     else:
         of = Session.user_id == subject.row_id if subject.kind == USER else Session.id == subject.row_id
     return select(Session.id).where(
@@ -237,7 +253,9 @@ def _sessions(organization: OrganizationSnapshot, subject: Subject, before: date
     )
 
 
-def _codes(organization: OrganizationSnapshot, subject: Subject, before: datetime) -> int:
+def _codes(
+    organization: OrganizationSnapshot, subject: Subject, before: datetime, newest: _Newest
+) -> Select[Any] | None:
     selected: dict[str, Any] = {
         CLIENT: AuthorizationCode.client_id == subject.row_id,
         USER: AuthorizationCode.user_id == subject.row_id,
@@ -246,14 +264,13 @@ def _codes(organization: OrganizationSnapshot, subject: Subject, before: datetim
     }
     of = selected.get(subject.kind)
     if subject.kind == ORGANIZATION:
-        of = _newest(AuthorizationCode, organization.id)
+        of = newest[AuthorizationCode]
     if of is None:
-        return 0
-    rows = select(AuthorizationCode.id).where(
+        return None
+    return select(AuthorizationCode.id).where(
         AuthorizationCode.organization_id == organization.id,
         of,
         AuthorizationCode.used_at.is_(None),
         AuthorizationCode.expires_at > clock.now(),
         AuthorizationCode.issued_at < before,
     )
-    return _bounded_count(rows)

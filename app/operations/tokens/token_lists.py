@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Select, and_, exists, or_, select
+from sqlalchemy import Select, and_, bindparam, exists, or_, select
 from sqlalchemy.orm import aliased
 
 from app.models.client import ACTIVE, Client
@@ -16,11 +16,11 @@ from app.models.grant import Grant
 from app.models.token import AccessToken
 from app.models.user import ACTIVE as ACTIVE_USER
 from app.models.user import User
-from app.operations.grants.grant_lists import filter_conditions, restrict_to_own_clients
+from app.operations.grants.grant_lists import filter_values
 from app.operations.grants.grants import grant_issued_after_cutoffs, token_issued_after_cutoffs
 from app.operations.store import clock
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, get_row, read_page
-from app.operations.store.transactions import read, transaction
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, PageQuery
+from app.operations.store.transactions import transaction
 from app.operations.tokens import revocation
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
@@ -33,6 +33,7 @@ _FILTERED = {
     "credential_id": AccessToken.credential_id,
 }
 FILTERS = tuple(_FILTERED)
+_CONDITIONS = {**_FILTERED, "owner": Client.created_by_user_id, "token_id": AccessToken.id}
 _COLUMNS: tuple[Any, ...] = (
     *(AccessToken.id, AccessToken.organization_id, AccessToken.client_id, AccessToken.grant_id),
     *(AccessToken.credential_id, AccessToken.scope, AccessToken.audience, AccessToken.dpop_jkt),
@@ -76,7 +77,6 @@ class TokenRecord:
         return "client" if self.grant_id is None else "user"
 
 
-@read
 def list_tokens(
     actor: Actor,
     *,
@@ -88,13 +88,10 @@ def list_tokens(
 
     ``filters`` are public ids by names of FILTERS. Raises InvalidInput, Forbidden.
     """
-    statement = _visible(actor, "tokens:read")
-    for condition in filter_conditions(actor, _FILTERED, filters or {}):
-        statement = statement.where(condition)
-    return read_page(statement, (AccessToken.id,), limit, after).map(_record)
+    values = _visible_values(actor, "tokens:read") | filter_values(actor, FILTERS, filters or {})
+    return _LIST.read((AccessToken.id,), limit, after, **values).map(_record)
 
 
-@read
 def get_token(actor: Actor, public: str) -> TokenRecord:
     """Return one valid access token. Raises NotFound, Forbidden."""
     return _get(actor, public, "tokens:read")
@@ -117,22 +114,33 @@ def revoke_listed_token(actor: Actor, public: str, *, client_id: str | None = No
 
 
 def _get(actor: Actor, public: str, permission: str) -> TokenRecord:
-    statement = _visible(actor, permission).where(AccessToken.id == parse_public_id(PREFIX, public))
-    return _record(get_row(statement, "There is no valid token with this ID."))
+    values = _visible_values(actor, permission) | {"token_id": parse_public_id(PREFIX, public)}
+    found = _LIST.read((AccessToken.id,), 1, None, **values).items
+    if not found:
+        raise NotFound("There is no valid token with this ID.")
+    return _record(found[0])
 
 
-def _visible(actor: Actor, permission: str) -> Select[Any]:
-    """Select the valid tokens that the actor may see, by the same rules as validation in ``tokens``."""
-    here, now, parent = AccessToken.organization_id, clock.now(), aliased(AccessToken)
-    statement = (
+def _visible_values(actor: Actor, permission: str) -> dict[str, Any]:
+    """Return the values that select the valid tokens that the actor may see. Raises Forbidden."""
+    actor.require_for_own(permission)
+    values: dict[str, Any] = {"organization_id": actor.organization_id, "now": clock.now()}
+    # A client owns nothing: without a user this is NULL, which matches no rows.
+    return values if actor.has_permission(permission) else {**values, "owner": actor.user_id}
+
+
+def _select(given: frozenset[str]) -> Select[Any]:
+    """Select valid tokens by the same rules as validation in ``tokens``."""
+    here, parent = AccessToken.organization_id, aliased(AccessToken)
+    return (
         select(*_COLUMNS)
         .join(Client, (Client.organization_id == here) & (Client.id == AccessToken.client_id))
         .outerjoin(Grant, (Grant.organization_id == here) & (Grant.id == AccessToken.grant_id))
         .outerjoin(User, (User.organization_id == here) & (User.id == Grant.user_id))
         .where(
-            here == actor.organization_id,
+            here == bindparam("organization_id"),
             AccessToken.revoked_at.is_(None),
-            AccessToken.expires_at > now,
+            AccessToken.expires_at > bindparam("now", type_=AccessToken.expires_at.type),
             Client.status == ACTIVE,
             token_issued_after_cutoffs(),
             or_(
@@ -147,9 +155,12 @@ def _visible(actor: Actor, permission: str) -> Select[Any]:
                     parent.revoked_at.is_(None),
                 ),
             ),
+            *(column == bindparam(name) for name, column in _CONDITIONS.items() if name in given),
         )
     )
-    return restrict_to_own_clients(actor, statement, permission)
+
+
+_LIST = PageQuery(_select)
 
 
 def _record(row: Any) -> TokenRecord:

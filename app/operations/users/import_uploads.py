@@ -299,7 +299,9 @@ def _current_permissions(
         if client_id is not None:
             client = find_client_by_id(home_organization_id, client_id, fresh=True)
             scopes = frozenset(client.document["scopes"] if client and client.is_active else ())
-            permissions = scopes if user_id is None else intersect_permissions(scopes, permissions or ())
+            permissions = (
+                scopes if user_id is None else intersect_permissions(scopes, permissions or frozenset())
+            )
     except NotFound:
         permissions = None
     if permissions is None:

@@ -8,16 +8,17 @@ from functools import cache
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Select, bindparam, exists, func, literal, or_, select
+from sqlalchemy import ColumnElement, bindparam, exists, func, or_, select
 
 from app.fast_path.compiled_query import CompiledQuery, list_parameters, list_values, size_of_list
 from app.models.user import ACTIVE, DELETED, DISABLED, RoleAssignment, User
 from app.operations.directory.lookups import get_organization_by_id, get_user_roles
 from app.operations.directory.users import (
+    USER_COLUMNS,
     UserSnapshot,
     find_user_by_email,
     get_user,
-    to_user_snapshot,
+    snapshot_of,
     update_user_row,
 )
 from app.operations.grants.revocation import revoke_grants_of_user
@@ -25,7 +26,7 @@ from app.operations.sign_in.actor_access import require_manageable_user
 from app.operations.sign_in.second_factors import find_methods_of_user, find_methods_of_users
 from app.operations.sign_in.sessions import end_sessions_of_user
 from app.operations.store import audit
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, read_page
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, PageQuery
 from app.operations.store.transactions import read, transaction
 from app.operations.users import sign_up
 from app.operations.users.role_assignments import require_other_administrators_everywhere
@@ -118,7 +119,6 @@ def _roles_query(users: int) -> CompiledQuery:
     )
 
 
-@read
 def list_users(
     actor: Actor,
     *,
@@ -137,18 +137,17 @@ def list_users(
     organization = get_organization_by_id(actor.organization_id, fresh=False)
     allowed = {"status": STATUSES, "role": tuple(effective_roles(organization.settings))}
     require_choices(sort, SORTS, filters or {}, allowed)
-    statement = select(User).where(User.organization_id == organization.id, User.status != DELETED)
-    statement = _filter(statement, organization.id, filters or {})
+    values: dict[str, Any] = {"organization_id": organization.id, **(filters or {})}
     if query:
-        statement = _search(statement, query)
+        values |= _searched(query)
     columns = (User.email_canonical, User.id) if sort.endswith("email") else (User.id,)
-    page = read_page(statement, columns, limit, after, descending=sort.startswith("-"))
+    page = _LIST.read(columns, limit, after, descending=sort.startswith("-"), **values)
     ids = [row.id for row in page.items]
     roles, methods = roles_of_users(organization.id, ids), find_methods_of_users(organization.id, ids)
     definitions = attributes_of(organization.settings)
     return page.map(
         lambda row: UserRecord(
-            to_user_snapshot(row),
+            snapshot_of(row),
             organization.slug,
             roles.get(row.id, ()),
             methods.get(row.id, ()),
@@ -157,32 +156,35 @@ def list_users(
     )
 
 
-def _filter(statement: Select[Any], organization_id: str, filters: Mapping[str, str]) -> Select[Any]:
-    if "status" in filters:
-        statement = statement.where(User.status == filters["status"])
-    if "role" in filters:
-        has_role = exists().where(
-            RoleAssignment.organization_id == organization_id,
-            RoleAssignment.user_organization_id == User.organization_id,
-            RoleAssignment.user_id == User.id,
-            RoleAssignment.role == filters["role"],
-        )
-        statement = statement.where(has_role)
-    return statement
+_CONDITIONS: Mapping[str, ColumnElement[bool]] = {
+    "organization_id": User.organization_id == bindparam("organization_id"),
+    "status": User.status == bindparam("status"),
+    "role": exists().where(
+        RoleAssignment.organization_id == bindparam("organization_id"),
+        RoleAssignment.user_organization_id == User.organization_id,
+        RoleAssignment.user_id == User.id,
+        RoleAssignment.role == bindparam("role"),
+    ),
+    "user_id": User.id == bindparam("user_id"),
+    # INSTR compares bytes on every engine and has no wildcards to escape.
+    "part": or_(
+        func.instr(User.email_canonical, bindparam("part", type_=User.email_canonical.type)) > 0,
+        func.instr(func.lower(User.name), bindparam("part_of_name", type_=User.name.type)) > 0,
+    ),
+}
+_LIST = PageQuery(
+    lambda given: select(*USER_COLUMNS).where(
+        User.status != DELETED, *(_CONDITIONS[name] for name in sorted(given & _CONDITIONS.keys()))
+    )
+)
 
 
-def _search(statement: Select[Any], query: str) -> Select[Any]:
+def _searched(query: str) -> dict[str, Any]:
     user_id = parse_public_id("usr", query)
     if user_id is not None:
-        return statement.where(User.id == user_id)
+        return {"user_id": user_id}
     part = query.strip().lower()
-    # INSTR compares bytes on every engine and has no wildcards to escape.
-    return statement.where(
-        or_(
-            func.instr(User.email_canonical, literal(part, User.email_canonical.type)) > 0,
-            func.instr(func.lower(User.name), part) > 0,
-        )
-    )
+    return {"part": part, "part_of_name": part}
 
 
 @transaction

@@ -361,7 +361,7 @@ def from_document(document: Mapping[str, Any], **columns: str) -> ClientMetadata
 def fields_of_document(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields in the stored document; others have their default: an older release did not have them."""
     return {
-        name: tuple(value) if isinstance(value, list) else value
+        name: tuple(value) if type(value) is list else value
         for name, value in document.items()
         if name in _FIELD_NAMES
     }

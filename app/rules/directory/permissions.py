@@ -7,6 +7,7 @@ permissions inside its apps (``invoices:approve``). Gatehouse stores and issues 
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -150,12 +151,12 @@ def has_permission(held: Iterable[str], wanted: str) -> bool:
     return wanted in held or (wanted.endswith(":own") and wanted.removesuffix(":own") in held)
 
 
-def intersect_permissions(scopes: Iterable[str], rights: Iterable[str]) -> frozenset[str]:
+@functools.lru_cache(maxsize=1024)
+def intersect_permissions(scopes: frozenset[str], rights: frozenset[str]) -> frozenset[str]:
     """Return what a token with these scopes can do for a user with these permissions.
 
     Where one side has only the ``:own`` form, the result has the ``:own`` form.
     """
-    scopes, rights = frozenset(scopes), frozenset(rights)
     both = {name for name in scopes if has_permission(rights, name)} | {
         name for name in rights if has_permission(scopes, name)
     }

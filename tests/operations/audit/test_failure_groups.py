@@ -159,3 +159,24 @@ def test_recent_failures_are_read_from_the_index_alone(
         "ix_failed_requests_recent" in row and "range" in row and "Using index" in str(row[-1])
         for row in read
     )
+
+
+def test_groups_of_many_failures_are_read_every_few_seconds(
+    context: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acme = make.organization()
+    client, actor = make.client(acme), make.actor(acme)
+    now = clock.now().replace(second=0, microsecond=0)
+    monkeypatch.setattr(failure_groups, "MAX_COUNTED", 2)
+
+    def causes(seconds: int) -> set[str]:
+        monkeypatch.setattr(clock, "now", lambda: now + timedelta(seconds=seconds))
+        return {group.cause for group in list_failure_groups(actor)}
+
+    fail(client, "code_expired")
+    assert causes(0) == {"code_expired"}
+    fail(client, "code_reused", ago=timedelta(minutes=4))
+    assert causes(1) == {"code_expired", "code_reused"}
+    fail(client, "secret_wrong", "secret_wrong", ago=timedelta(minutes=1))
+    assert causes(14) == {"code_expired", "code_reused"}
+    assert causes(15) == {"secret_wrong"}

@@ -119,6 +119,19 @@ def test_active_users_are_counted_once_in_a_period(place: Place) -> None:
     assert (found.totals.active_users, found.previous.active_users, found.totals.sign_ins) == (2, 1, 4)
 
 
+def test_many_active_users_are_counted_once_a_minute(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = clock.now().replace(second=0)
+    monkeypatch.setattr(usage, "_MANY_USER_ROWS", 2)
+
+    def count(seconds: int) -> int | None:
+        monkeypatch.setattr(clock, "now", lambda: now + timedelta(seconds=seconds))
+        return usage.get_traffic(place.admin, hours=24).totals.active_users
+
+    for seconds, expected in ((0, 1), (1, 2), (59, 2), (60, 4)):
+        place.user_signed_in(new_id())
+        assert count(seconds) == expected
+
+
 def test_developer_sees_the_sum_of_their_own_clients(place: Place) -> None:
     place.count(place.theirs, ISSUED, 3)
     place.count(place.other, ISSUED, 5)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sqlalchemy import event
 
-from app.extensions import db
 from app.operations.organizations.overview import get_overview
+from app.operations.users.invitations import create_invitation
 from app.rules.errors import Forbidden
 
 
@@ -21,7 +20,7 @@ def test_overview_counts_only_this_organization(context: Any, make: Any) -> None
 
     found = get_overview(make.actor(acme))
 
-    assert (found.clients, found.users, found.administrators) == (1, 0, 0)
+    assert (found.clients, found.has_tokens, found.has_colleague) == (1, False, False)
     assert found.recent_events is not None
     assert {happening.action for happening in found.recent_events} >= {
         "client.registered",
@@ -35,13 +34,25 @@ def test_overview_of_a_developer_counts_only_own_clients_and_tokens(context: Any
     permissions = ("organization:read", "clients:read:own", "clients:write:own")
     developer = make.actor(acme, *permissions, user=make.user(acme))
 
-    def figures(actor: Any) -> tuple[int, int]:
+    def state(actor: Any) -> tuple[int, bool]:
         found = get_overview(actor)
-        return found.clients, found.tokens_last_day
+        return found.clients, found.has_tokens
 
-    assert (figures(developer), figures(make.actor(acme))) == ((0, 0), (1, 1))
+    assert (state(developer), state(make.actor(acme))) == ((0, False), (1, True))
     make.client(acme, by=developer)
-    assert (figures(developer), figures(make.actor(acme))) == ((1, 0), (2, 1))
+    assert (state(developer), state(make.actor(acme))) == ((1, False), (2, True))
+
+
+def test_a_second_administrator_or_an_invitation_is_a_colleague(context: Any, make: Any) -> None:
+    alone, pair, inviting = (make.organization() for _ in range(3))
+    for organization, administrators in ((alone, 1), (pair, 2), (inviting, 1)):
+        for _ in range(administrators):
+            make.user(organization, role="admin")
+    create_invitation(make.actor(inviting), inviting.slug, email="new@acme.example", role="auditor")
+
+    found = [get_overview(make.actor(one)).has_colleague for one in (alone, pair, inviting)]
+
+    assert found == [False, True, True]
 
 
 def test_overview_without_audit_permission_has_no_events(context: Any, make: Any) -> None:
@@ -53,26 +64,3 @@ def test_overview_without_audit_permission_has_no_events(context: Any, make: Any
 def test_overview_requires_organization_read(context: Any, make: Any) -> None:
     with pytest.raises(Forbidden):
         get_overview(make.actor(make.organization(), "clients:read"))
-
-
-def test_overview_query_count_is_constant(context: Any, make: Any) -> None:
-    acme = make.organization()
-    actor = make.actor(acme)
-
-    def asked() -> int:
-        statements: list[str] = []
-
-        def note(conn: Any, cursor: Any, statement: str, *rest: Any) -> None:
-            statements.append(statement)
-
-        event.listen(db.engine, "before_cursor_execute", note)
-        get_overview(actor)
-        event.remove(db.engine, "before_cursor_execute", note)
-        return len(statements)
-
-    before = asked()
-    for _ in range(3):
-        make.client(acme)
-        make.user(acme, role="developer")
-
-    assert asked() == before
