@@ -215,7 +215,9 @@ def client_access(context: PortalContext, client_id: str) -> PageResponse:
     found = get_client(context.actor, client_id)
     form = AccessForm(obj=found)
     scope_variables = form.set_scope_choices(
-        context.actor, list_offered_scopes(context.actor, also=found.scopes)
+        context.actor,
+        list_offered_scopes(context.actor, also=found.scopes),
+        for_users=found.type != "machine",
     )
     management = {name for name, _ in scope_variables["management_choices"]}
     listed = management | {choice.value for choice in form.scopes.choices}

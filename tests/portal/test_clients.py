@@ -63,6 +63,13 @@ def test_service_form_has_no_redirect_uris(ada: Any) -> None:
     assert "orders:read" in ada.text
 
 
+def test_service_is_not_offered_what_concerns_users(ada: Any, make: Any, acme: Any) -> None:
+    client = make.client(acme, type="machine", redirect_uris=[], scopes=["orders:read"])
+    ada.get(f"/clients/{client.client_id}/access")
+    assert 'value="orders:read" checked' in ada.page.text
+    assert 'value="openid"' not in ada.page.text and 'name="optional_scopes"' not in ada.page.text
+
+
 def test_invalid_values_show_errors_and_keep_input(ada: Any, database: Any) -> None:
     ada.get("/clients/new?type=web")
 
