@@ -18,6 +18,9 @@ for (const box of document.querySelectorAll("[data-copy]")) {
 // Move the focus to the error summary, so that screen readers announce it first.
 document.getElementById("errors")?.focus();
 
+// On a phone, scroll the row of tabs to the current one.
+document.querySelector(".tabs [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+
 // "/" moves to the search, unless somebody is typing.
 const find = document.getElementById("find");
 if (find) document.addEventListener("keydown", (event) => {

@@ -2,8 +2,8 @@
 
 Follows every link of the portal, of an account and of the sign-in, as an administrator of an organization and of the
 installation. One page of each kind is looked at, wide and narrow, light and dark. Prints what is wrong with a page:
-overflow, findings of axe, violations of its policy and errors of its scripts. Needs only a checkout: it starts its own
-demo.
+too many bytes, overflow, findings of axe, violations of its policy and errors of its scripts. Needs only a checkout: it
+starts its own demo.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import tempfile
 from collections import deque
 from pathlib import Path
 from typing import Any
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import parse_qsl, urljoin, urlsplit
 
 import requests
 from axe_playwright_python.base import AXE_SCRIPT
@@ -31,8 +31,16 @@ LOOKS = [(width, scheme) for width in (1280, 390) for scheme in ("light", "dark"
 _AUDITED = {LOOKS[0], LOOKS[-1]}
 _READY = re.compile(r"Gatehouse is running at (\S+)")
 _USER = re.compile(r"^\s+(\S+@\S+)\s+(\S+)", re.MULTILINE)
-_ID = re.compile(r"[a-z]{2,4}_[a-z0-9_]{20,}")
-_SKIPPED = re.compile(r"/(export|logout|theme|static|api|\.well-known)(/|$)|\.json$")
+# Ids, and names of the many pages that differ only in them.
+_ID = re.compile(
+    r"[a-z]{2,4}_[a-z0-9_]{20,}|(?<=portal/scopes/).+|(?<=portal/instance-limits/).+|(?<=docs/api/).+"
+)
+# Parameters that make a page of another kind.
+_PARAMETERS = ("type", "task", "client")
+# Pages that no link leads to.
+_UNLINKED = ("device", "login?reauthenticate=1", "forgot", "nothing-here")
+_MAX_PAGE_BYTES = 50_000
+_SKIPPED = re.compile(r"(?<!/docs)/(export|logout|theme|static|api|\.well-known)(/|$)|\.json$")
 _MAX_PAGES = 200
 _PATIENCE_MILLISECONDS = 120_000
 
@@ -96,6 +104,9 @@ def _look_at_everything(folder: Path, base: str, users: dict[str, str], language
             sign_in(page, email, users[email])
             page.wait_for_url(f"{start}**")
             _walk(page, base, organization, folder, faults, seen)
+            for path in _UNLINKED:
+                page.goto(f"{base}/organizations/{organization}/{path}")
+                _take(page, folder / f"{organization}-{path.partition('?')[0]}", faults)
             context.close()
     return faults
 
@@ -114,6 +125,8 @@ def _walk(page: Any, base: str, organization: str, folder: Path, faults: list[st
         kind = urlsplit(path).path.strip("/").replace(f"/{organization}", "", 1)
         # Home differs: root's shows the instance.
         name = f"{organization}-home" if kind == "portal" else _ID.sub("id", kind).replace("/", "-")
+        query = dict(parse_qsl(urlsplit(path).query))
+        name += "".join(f"-{key}-{_ID.sub('id', query[key])}" for key in _PARAMETERS if key in query)
         if name in seen:
             continue
         seen.add(name)
@@ -123,6 +136,8 @@ def _walk(page: Any, base: str, organization: str, folder: Path, faults: list[st
         if response.status != 200:
             faults.append(f"{path}: status {response.status}")
             continue
+        if len(response.body()) > _MAX_PAGE_BYTES:
+            faults.append(f"{path}: {len(response.body())} bytes")
         _take(page, folder / name, faults)
         inside = (f"/portal/{organization}", f"/organizations/{organization}/account")
         for link in page.eval_on_selector_all("a[href]", "links => links.map(link => link.href)"):

@@ -8,7 +8,7 @@ from markupsafe import Markup, escape
 
 from app.web.languages import number
 
-_WIDTH, CHART_HEIGHT, _LEFT, _TOP = 720, 280, 44, 8
+_WIDTH, CHART_HEIGHT, _LEFT, _TOP = 720, 340, 44, 8
 _SPARK_WIDTH, _SPARK_HEIGHT = 84, 26
 _MAX_LABELS = 7
 

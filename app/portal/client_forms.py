@@ -1,4 +1,4 @@
-"""Forms about a client: its registration, and the tabs of its page."""
+"""Forms about a client: its registration, and the pages that change it."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class RegistrationForm(ScopesForm):
 
 
 class RedirectsForm(PageForm):
-    """The Redirects tab."""
+    """The page Redirects."""
 
     version = VersionField()
     redirect_uris = StringListField(
@@ -171,7 +171,7 @@ class RedirectsForm(PageForm):
 
 
 class AccessForm(ScopesForm):
-    """The Access tab; approval is only shown to actors who decide it, and only sent if it was shown."""
+    """The page Scopes; approval is only shown to actors who decide it, and only sent if it was shown."""
 
     version = VersionField()
     optional_scopes = CheckboxListField(
@@ -208,7 +208,7 @@ class AccessForm(ScopesForm):
 
 
 class DetailsForm(PageForm):
-    """The Details tab; trust is only shown to actors who decide it, and only sent if it was shown."""
+    """The page Details; trust is only shown to actors who decide it, and only sent if it was shown."""
 
     version = VersionField()
     name = plain_text_field(
@@ -271,7 +271,7 @@ class DetailsForm(PageForm):
 
 
 class AdvancedForm(PageForm):
-    """The Advanced tab; token exchange is only shown to actors who decide it, and only sent if it was shown."""
+    """The page Advanced; token exchange is only shown to actors who decide it, and only sent if it was shown."""
 
     version = VersionField()
     grant_types = CheckboxListField(
@@ -338,7 +338,7 @@ class AdvancedForm(PageForm):
         lazy_gettext("Require PKCE"),
         description=lazy_gettext(
             "Authorization requests without PKCE are rejected. Public clients and FAPI clients always need it."
-            " The Details tab shows whether the client uses it."
+            " The page Details shows whether the client uses it."
         ),
     )
     require_pushed_authorization_requests = BooleanField(

@@ -1,4 +1,4 @@
-"""Clients: the list, the registration, and the tabs of a client's page that change it."""
+"""Clients: the list, the registration, the tabs of a client, and its pages that change it."""
 
 from __future__ import annotations
 
@@ -45,19 +45,30 @@ from app.rules.errors import Conflict, Forbidden, InvalidInput
 from app.web.languages import ago, counted, gettext, html_gettext, lazy_gettext
 
 _LISTING = "portal clients"
-_TABS = (
-    ("", lazy_gettext("Overview")),
-    ("quickstart", lazy_gettext("Quickstart")),
-    ("credentials", lazy_gettext("Credentials")),
-    ("redirects", lazy_gettext("Redirects")),
-    ("access", lazy_gettext("Access")),
-    ("apis", lazy_gettext("API access")),
-    ("roles", lazy_gettext("Roles")),
-    ("claims", lazy_gettext("Claims")),
-    ("details", lazy_gettext("Details")),
-    ("tokens", lazy_gettext("Tokens")),
-    ("logs", lazy_gettext("Requests")),
-    ("advanced", lazy_gettext("Advanced")),
+# The tabs of a client, and the pages of each. A tab of several pages shows them in a second row.
+_TABS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
+    (lazy_gettext("Overview"), (("", lazy_gettext("Overview")),)),
+    (lazy_gettext("Quickstart"), (("quickstart", lazy_gettext("Quickstart")),)),
+    (lazy_gettext("Credentials"), (("credentials", lazy_gettext("Credentials")),)),
+    (lazy_gettext("Redirects"), (("redirects", lazy_gettext("Redirects")),)),
+    (
+        lazy_gettext("Access"),
+        (
+            ("access", lazy_gettext("Scopes")),
+            ("apis", lazy_gettext("APIs")),
+            ("roles", lazy_gettext("Roles")),
+            ("claims", lazy_gettext("Claims")),
+        ),
+    ),
+    (
+        lazy_gettext("Tokens"),
+        (("tokens", lazy_gettext("Grants")), ("tokens/access", lazy_gettext("Access tokens"))),
+    ),
+    (lazy_gettext("Requests"), (("logs", lazy_gettext("Requests")),)),
+    (
+        lazy_gettext("Settings"),
+        (("details", lazy_gettext("Details")), ("advanced", lazy_gettext("Advanced"))),
+    ),
 )
 
 
@@ -158,23 +169,26 @@ def new_client(context: PortalContext) -> PageResponse:
 
 
 def client_page(
-    context: PortalContext, client: ClientRecord, tab: str, *, template: str | None = None, **variables: Any
+    context: PortalContext, client: ClientRecord, path: str, *, template: str | None = None, **variables: Any
 ) -> BaseResponse:
-    """Render one tab of the client's page, or with ``template`` a page behind that tab."""
+    """Render the page at ``path`` below the client's, with ``template`` if that is named otherwise."""
     url = context.url(f"/clients/{client.client_id}")
+    pages = next(pages for _, pages in _TABS if path in dict(pages))
     return context.render(
-        f"portal/clients/{template or tab}.html",
+        f"portal/clients/{template or path}.html",
         client=client,
         client_url=url,
         type_label=CLIENT_TYPE_LABELS[client.type],
         trust_levels=TRUST_LEVELS,
         sources=CLIENT_SOURCES,
         approvals=APPROVALS,
+        page_label=dict(pages)[path],
         tabs=[
-            {"label": label, "url": f"{url}/{name}".rstrip("/"), "current": name == tab}
-            for name, label in _TABS
-            if _has_tab(context, client, name)
+            _tab(url, label, of[0][0], is_current=of is pages)
+            for label, of in _TABS
+            if _may_open(context, client, of[0][0])
         ],
+        subtabs=[_tab(url, label, name, is_current=name == path) for name, label in pages if len(pages) > 1],
         may_change=context.actor.has_permission("clients:write", owner_id=client.created_by_user_id),
         may_try=may_try(context.actor, client),
         **variables,
@@ -201,7 +215,9 @@ def client_access(context: PortalContext, client_id: str) -> PageResponse:
     found = get_client(context.actor, client_id)
     form = AccessForm(obj=found)
     scope_variables = form.set_scope_choices(
-        context.actor, list_offered_scopes(context.actor, also=found.scopes)
+        context.actor,
+        list_offered_scopes(context.actor, also=found.scopes),
+        for_users=found.type != "machine",
     )
     management = {name for name, _ in scope_variables["management_choices"]}
     listed = management | {choice.value for choice in form.scopes.choices}
@@ -293,10 +309,14 @@ def _restore_redirects(before: ClientRecord, updated: UpdatedClient) -> Undo | N
     return Undo(f"/clients/{after.client_id}/redirects", "clients:write", fields)
 
 
-def _has_tab(context: PortalContext, client: ClientRecord, tab: str) -> bool:
-    if tab in {"logs", "tokens"}:
-        return context.actor.has_permission(f"{tab}:read", owner_id=client.created_by_user_id)
-    return tab != "redirects" or "authorization_code" in client.grant_types
+def _may_open(context: PortalContext, client: ClientRecord, path: str) -> bool:
+    if path in {"logs", "tokens"}:
+        return context.actor.has_permission(f"{path}:read", owner_id=client.created_by_user_id)
+    return path != "redirects" or "authorization_code" in client.grant_types
+
+
+def _tab(url: str, label: str, path: str, *, is_current: bool) -> dict[str, Any]:
+    return {"label": label, "url": f"{url}/{path}".rstrip("/"), "current": is_current}
 
 
 def _edit(

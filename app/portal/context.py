@@ -64,7 +64,8 @@ def show_error(error: DomainError) -> BaseResponse:
 
 
 def _way_back(error: DomainError, slug: str | None) -> tuple[str, str]:
-    if slug is None or isinstance(error, NotFound):
+    is_here = any(session.organization_slug == slug for session in current_sessions())
+    if slug is None or (isinstance(error, NotFound) and not is_here):
         return "/portal", lazy_gettext("Choose an organization")
     if request.path == f"/portal/{slug}":
         # A member cannot see the overview, so a link to it would lead in circles.

@@ -24,7 +24,13 @@ from app.portal.clients import client_page
 from app.portal.context import PageResponse, PortalContext, portal_page
 from app.portal.labels import AUDIT_ACTIONS
 from app.rules.audit.failed_requests import CAUSES, closest_difference
-from app.rules.audit.request_explained import check_parameters, curl_command, find_snippet, flow_steps
+from app.rules.audit.request_explained import (
+    check_parameters,
+    curl_command,
+    find_consequence,
+    find_snippet,
+    flow_steps,
+)
 from app.rules.audit.request_fixes import SECRET
 from app.rules.errors import Conflict, DomainError, Forbidden, InvalidInput, NotFound, PreconditionFailed
 from app.rules.languages.translation import ENGLISH
@@ -238,6 +244,7 @@ def _entry(
         "portal/logs/entry.html",
         entry=entry,
         title=_title(entry),
+        consequence=find_consequence(entry.endpoint, entry.cause),
         steps=flow_steps(entry.endpoint, entry.parameters.get("grant_type"), entry.cause),
         difference=closest_difference(entry.received, entry.expected)
         if entry.received and entry.cause in _URI_CAUSES

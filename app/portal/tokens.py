@@ -75,7 +75,7 @@ class BulkRevocationForm(PageForm):
 
 @portal_page("/clients/<client_id>/tokens", "GET")
 def client_tokens(context: PortalContext, client_id: str) -> PageResponse:
-    """List the active grants of one client, as a tab of its page."""
+    """List the active grants of one client."""
     client = get_client(context.actor, client_id)
     context.actor.require("tokens:read", owner_id=client.created_by_user_id)
     listing = f"portal grants {client.client_id}"
@@ -120,7 +120,7 @@ def revoke_client_grant(context: PortalContext, client_id: str, grant_id: str) -
         Confirmation(
             gettext("Revoke this grant?"),
             gettext("Revoke grant"),
-            _parents(client, gettext("Tokens"), page),
+            _parents(client, gettext("Grants"), page),
             impact,
         ),
     )
@@ -138,7 +138,7 @@ def client_access_tokens(context: PortalContext, client_id: str) -> PageResponse
     return client_page(
         context,
         client,
-        "tokens",
+        "tokens/access",
         template="access_tokens",
         page=page,
         may_revoke=context.actor.has_permission("tokens:revoke", owner_id=client.created_by_user_id),

@@ -29,6 +29,9 @@ from app.rules.directory.attributes import BOOLEAN, DATE, INTEGER, LIST, MAX_TEX
 from app.rules.errors import Conflict, DomainError, InvalidInput, PreconditionFailed
 from app.web.languages import gettext, translate
 
+# Of a list, before its field scrolls.
+_MAX_ROWS = 12
+
 _VERSION = re.compile(r"[0-9]{1,10}")
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,12}")
 _INDEX = re.compile(r"\[(\d+)\].*")
@@ -160,7 +163,15 @@ def plain_text_field(
 
 
 class StringListField(TextAreaField):
-    """A text area with one value per line; ``data`` is the list of lines that are not empty."""
+    """A text area with one value per line; ``data`` is the list of lines that are not empty.
+
+    It is as high as its lines need, within reason.
+    """
+
+    def __call__(self, **kwargs: Any) -> Any:
+        """Render the field."""
+        at_least = kwargs.pop("rows", (self.render_kw or {}).get("rows", 2))
+        return super().__call__(rows=max(at_least, min(len(self.data) + 1, _MAX_ROWS)), **kwargs)
 
     def process_data(self, value: Iterable[str] | None) -> None:
         """Copy the values."""

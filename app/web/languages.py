@@ -228,7 +228,7 @@ def _organization() -> OrganizationSnapshot | None:
 
 def initials(name: str | None) -> str:
     """Return the text of an avatar: ``Ac`` for Acme, ``CB`` for Calendar Bot."""
-    words = (name or "").split()
+    words = [word.lstrip("([{'\"") for word in (name or "").split()]
     if not words:
         return "?"
     if len(words) == 1:

@@ -161,7 +161,7 @@ def test_client_is_registered_rotated_and_deleted(page: Any, live_server: Any, a
     assert page.locator("tbody tr").count() == 1
 
     # Delete: the name has to be typed.
-    page.click(".tabs >> text=Details")
+    page.click(".tabs >> text=Settings")
     page.click("text=Delete client")
     page.fill("#name", "Acme")
     page.click("button:has-text('Delete')")

@@ -63,6 +63,13 @@ def test_service_form_has_no_redirect_uris(ada: Any) -> None:
     assert "orders:read" in ada.text
 
 
+def test_service_is_not_offered_what_concerns_users(ada: Any, make: Any, acme: Any) -> None:
+    client = make.client(acme, type="machine", redirect_uris=[], scopes=["orders:read"])
+    ada.get(f"/clients/{client.client_id}/access")
+    assert 'value="orders:read" checked' in ada.page.text
+    assert 'value="openid"' not in ada.page.text and 'name="optional_scopes"' not in ada.page.text
+
+
 def test_invalid_values_show_errors_and_keep_input(ada: Any, database: Any) -> None:
     ada.get("/clients/new?type=web")
 
@@ -105,6 +112,11 @@ def test_redirect_uris_have_a_verdict_per_line_before_they_are_registered(ada: A
     listed = answer.text.partition('id="redirect_uris-verdicts"')[2].partition("</ul>")[0]
     assert answer.status_code == 200 and database.count("clients") == 0
     shown = re.findall(r'class="badge wrap (ok|danger)">([^<]+)<', listed)
+    # The verdicts are the errors at the field. The summary above the form repeats them.
+    answer = ada.send("/clients/new?type=web", name="Orchard", redirect_uris=TYPED, scopes=["openid"])
+    assert answer.status_code == 400 and database.count("clients") == 0
+    assert answer.text.count("Only 127.0.0.1, [::1] and localhost can use http.") == 2
+    assert 'id="redirect_uris-error"' in answer.text and 'class="err"' not in answer.text
     query = {"type": "web", "uris": TYPED}
     told = ada.http.get("/portal/acme/redirect-uris/check", query_string=query).get_json()
     assert [(each["valid"], each["message"]) for each in told] == [

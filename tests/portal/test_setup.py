@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
+from app.operations.maintenance.doctor import Finding
 from app.operations.organizations.setup import is_set_up, issue_setup_token
 from tests.factories import PASSWORD, Factory
 
@@ -41,6 +43,22 @@ def test_valid_link_shows_form(http: FlaskClient, token: str) -> None:
     assert 'name="organization_name"' in page.text
     assert "checks" in page.text
     assert page.headers["Cache-Control"] == "no-store"
+
+
+def test_form_lists_only_checks_that_failed(
+    http: FlaskClient, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    findings = [
+        Finding("ok", "database", "The database can be reached."),
+        Finding("warning", "set-up", "This instance is not set up yet."),
+        Finding("warning", "disk", "1 GB is free.", "Free some space."),
+    ]
+    monkeypatch.setattr("app.portal.setup.run_checks", lambda _settings: SimpleNamespace(findings=findings))
+    page = http.get(f"/setup?token={token}").text
+    assert "1 of 2 checks need your attention" in page and "Free some space." in page
+    assert "can be reached" not in page and "not set up yet" not in page
+    findings.pop()
+    assert "All 1 checks of this instance passed." in http.get(f"/setup?token={token}").text
 
 
 def test_invalid_token_reveals_nothing(http: FlaskClient, token: str) -> None:

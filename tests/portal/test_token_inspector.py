@@ -211,6 +211,12 @@ def test_garbage_gets_a_clear_error(grace: PortalUser, text: str, said: str) -> 
     assert said in inspect(grace, text)
 
 
+def test_error_about_pasted_text_is_in_the_language_of_the_page(grace: PortalUser) -> None:
+    grace.http.environ_base["HTTP_ACCEPT_LANGUAGE"] = "de"
+    assert "Das ist wohl ein Client-Secret, aber unvollständig" in inspect(grace, "gth_cs_abc")
+    assert "Das ist kein Token." in inspect(grace, "hello")
+
+
 def test_token_is_in_no_log_and_no_table(
     grace: PortalUser, flow: Flow, database: Database, caplog: pytest.LogCaptureFixture, capsys: Any
 ) -> None:

@@ -14,6 +14,7 @@ from sqlalchemy import update
 
 from app.extensions import db
 from app.models.audit import Webhook, WebhookDelivery
+from app.operations.store.outgoing_http import ServerUnreachable
 from app.portal.labels import EVENT_GROUPS
 from app.rules.audit.events import ALL_EVENTS, GROUPS
 from app.rules.audit.webhooks import sign_message
@@ -111,6 +112,29 @@ def test_test_event_can_be_resent(ada: Any) -> None:
     ada.send(f"/webhooks/{webhook}/deliveries/{delivery[0]}/redeliver")
     ada.follow()
     assert "The event is being delivered." in ada.text
+
+
+@pytest.mark.parametrize(
+    ("status", "failure", "shown"),
+    [
+        (500, "The endpoint responded with status 500.", "Der Endpunkt hat mit dem Status 500 geantwortet."),
+        (None, ServerUnreachable().description, "Der Server war nicht erreichbar"),
+    ],
+)
+def test_error_of_delivery_is_in_the_language_of_the_page(
+    app: Flask, ada: Any, status: int | None, failure: str, shown: str
+) -> None:
+    webhook = added(ada)
+    ada.send(f"/webhooks/{webhook}/test")
+    ada.follow()
+    change(app, WebhookDelivery, response_status=status, duration_ms=12, failure=failure)
+    delivery = re.search(r"dlv_[0-9a-z]{26}", ada.page.text)
+    assert delivery
+    ada.get(f"/webhooks/{webhook}/deliveries/{delivery[0]}")
+    assert failure in ada.text
+    ada.http.environ_base["HTTP_ACCEPT_LANGUAGE"] = "de"
+    ada.get(f"/webhooks/{webhook}/deliveries/{delivery[0]}")
+    assert shown in ada.text
 
 
 def test_disabled_webhook_shows_reason_and_sends_no_test(app: Flask, ada: Any) -> None:

@@ -218,6 +218,8 @@ def _record(actor: Actor, found: Any) -> DeliveryRecord:
         DeliveryRecord,
         row,
         status=status,
+        # Stored in English, like the messages without a value.
+        failure=_describe_status(row.response_status) if row.failure and row.response_status else row.failure,
         next_attempt_at=available_at if status in {PENDING, RETRYING} else None,
         body=row.body if actor.has_permission("audit:read") else None,
     )
@@ -342,10 +344,12 @@ def _send(organization_id: str, request: _WebhookRequest) -> _Attempt:
         )
     except (OutgoingRequestFailed, OutgoingRequestBlocked) as error:
         return _Attempt(_elapsed_ms(started_at), None, None, error.description)
-    failure = (
-        None if is_success(response.status) else f"The endpoint responded with status {response.status}."
-    )
+    failure = None if is_success(response.status) else _describe_status(response.status)
     return _Attempt(_elapsed_ms(started_at), response.status, redact_headers(response.headers), failure)
+
+
+def _describe_status(status: int) -> str:
+    return lazy_gettext("The endpoint responded with status %(status)s.", status=status)
 
 
 def _elapsed_ms(started_at: float) -> int:

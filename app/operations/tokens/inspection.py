@@ -38,12 +38,14 @@ from app.rules.identifiers import (
     parse_token,
     public_id,
 )
+from app.rules.languages.translation import TranslatableString, lazy_gettext
 from app.rules.tokens.claims import left_half_hash
 
 MAX_LENGTH = 20_000
 VALID, REVOKED, EXPIRED, ENDED, REPLACED, UNKNOWN, FOREIGN = (
     "valid", "revoked", "expired", "ended", "replaced", "unknown", "foreign",
 )  # fmt: skip
+_ANY_TOKEN = lazy_gettext("a token")
 ACCESS, REFRESH, ID_TOKEN, OTHER_JWT, MISTAKE = "access", "refresh", "id", "jwt", "mistake"
 _PLAIN_JWT = "JWT"
 # The typ header of JWT access tokens (RFC 9068 section 2.1).
@@ -91,11 +93,11 @@ def inspect_token(actor: Actor, text: str) -> Inspection:
         raise InvalidInput("Paste one token.", field="token")
     parsed = parse_token(text)
     if parsed is None and text.startswith("gth_"):
-        kind = KINDS.get(text[4:6])
-        raise InvalidInput(
-            f"This looks like {kind or 'a token'} that is incomplete or was changed. Copy it again.",
-            field="token",
+        message = lazy_gettext(
+            "This looks like %(kind)s that is incomplete or was changed. Copy it again.",
+            kind=TranslatableString(KINDS.get(text[4:6], _ANY_TOKEN), {}),
         )
+        raise InvalidInput(message, field="token")
     if parsed is not None and parsed.kind not in (ACCESS_TOKEN, REFRESH_TOKEN):
         return Inspection(MISTAKE, name=KINDS[parsed.kind])
     if parsed is None:
@@ -114,9 +116,11 @@ def inspect_token(actor: Actor, text: str) -> Inspection:
 def _inspect_jwt(actor: Actor, text: str) -> Inspection:
     decoded = decode_jwt(text)
     if decoded is None:
-        message = "This is not a token. Paste an access token, a refresh token or an ID token."
+        message = lazy_gettext("This is not a token. Paste an access token, a refresh token or an ID token.")
         if text.count(".") == 4:
-            message = "This is an encrypted JWT (JWE). Only the one who has its key can read it."
+            message = lazy_gettext(
+                "This is an encrypted JWT (JWE). Only the one who has its key can read it."
+            )
         raise InvalidInput(message, field="token")
     header, claims = decoded
     organization = get_organization_by_id(actor.organization_id)

@@ -50,7 +50,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     ("client_disabled", _("The client, or its organization, is disabled."), _("An administrator can enable it on the page of the client or organization.")),
     ("client_blocked", _("An administrator of the organization blocked the client."), _("An administrator can unblock it on the client's page under Access.")),
     ("credentials_missing", _("The client is confidential but did not authenticate."), _("Authenticate with the method that is registered for the client.")),
-    ("auth_method_mismatch", _("The client used another authentication method than the registered one."), _("Change the configuration of the client, or the registered method under Advanced.")),
+    ("auth_method_mismatch", _("The client used another authentication method than the registered one."), _("Change the configuration of the client, or the registered method in its settings under Advanced.")),
     ("authenticated_twice", _("The client used two authentication methods at once, or sent two client IDs."), _("Use only one method, either the header or the body.")),
     ("secret_unknown", _("The client secret is incorrect."), _("Copy the secret again. It begins with gth_cs_ and has no spaces. If it is lost, add a new one.")),
     ("secret_revoked", _("The client used a revoked secret."), _("Deploy an active secret, or add one under Credentials.")),
@@ -84,7 +84,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     ("user_refused", _("The user denied the request."), _("This is not an error. Explain to users why the client needs this access.")),
     # Requested access.
     ("grant_type_unsupported", _("The client used an unknown grant type."), _("Use one of the grant types in the server metadata.")),
-    ("grant_type_not_allowed", _("The client or its organization does not allow this grant type."), _("Add the grant type under Advanced, or use another.")),
+    ("grant_type_not_allowed", _("The client or its organization does not allow this grant type."), _("Add the grant type in the client's settings under Advanced, or use another.")),
     ("scope_not_allowed", _("The client requested scopes that are not allowed for it."), _("Request fewer scopes, or add the scopes to the client under Access.")),
     ("resource_not_allowed", _("The client requested a resource that is not allowed for it."), _("Request a resource that is registered for the client.")),
     ("access_not_granted", _("The client has no access to this API, or not to all of the requested scopes."), _("Request access on the client's API access page. Whoever manages the API decides. A user's consent is not enough for client credentials and token exchange.")),

@@ -49,6 +49,8 @@ _LATER_STEPS = {
     "device_refused": "Consent",
     "client_blocked": "Authorize",
 }
+# Without a redirect URI that matches, the user is not sent back to the client.
+_SHOWN_TO_USER = frozenset({"redirect_uri_missing", "redirect_uri_not_registered"})
 # The parameters that a cause is about.
 _AT_FAULT: Mapping[str, tuple[str, ...]] = {
     "redirect_uri_missing": ("redirect_uri",),
@@ -139,6 +141,13 @@ class Verdict:
     value: str | None
     verdict: str
     note: str
+
+
+def find_consequence(endpoint: str, cause: str) -> str | None:
+    """Return a sentence about what the user saw or what the client missed, or None if there is nothing to add."""
+    if endpoint == "authorize" and cause in _SHOWN_TO_USER:
+        return _("The user saw an error page instead of the sign-in.")
+    return _("The client got no token.") if endpoint == "token" else None
 
 
 def flow_steps(endpoint: str, grant_type: str | None, cause: str) -> tuple[FlowStep, ...]:

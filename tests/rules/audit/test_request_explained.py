@@ -12,6 +12,7 @@ from app.rules.audit.request_explained import (
     UNKNOWN,
     check_parameters,
     curl_command,
+    find_consequence,
     find_snippet,
     flow_steps,
 )
@@ -49,6 +50,22 @@ def test_flow_stops_at_the_step_of_the_request(
     assert [step.label for step in flow_steps(endpoint, grant_type, cause) if step.state == STOPPED] == [
         stopped
     ]
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "cause", "expected"),
+    [
+        ("authorize", "redirect_uri_not_registered", "The user saw an error page instead of the sign-in."),
+        # The user returned to the client with the error.
+        ("authorize", "scope_not_allowed", None),
+        ("token", "redirect_uri_missing", "The client got no token."),
+        ("logout", "post_logout_redirect_uri_not_registered", None),
+    ],
+)
+def test_consequence_depends_on_where_the_request_failed(
+    endpoint: str, cause: str, expected: str | None
+) -> None:
+    assert find_consequence(endpoint, cause) == expected
 
 
 def test_parameters_have_verdicts() -> None:
