@@ -132,7 +132,7 @@ class SQLiteDatabase(Database):
         self.url = f"sqlite:///{file}"
 
     def connect(self) -> Any:
-        return sqlite3.connect(self.file, isolation_level=None, timeout=10)
+        return sqlite3.connect(self.file, isolation_level=None, timeout=60)
 
     def dump(self) -> bytes:
         files = [f"{self.file}{suffix}" for suffix in ("", "-wal") if Path(f"{self.file}{suffix}").exists()]

@@ -54,7 +54,7 @@ def kill_group(process: subprocess.Popen[bytes]) -> None:
     """Kill every process of the group and reap the first."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    process.wait(10)
+    process.wait(60)
 
 
 # Until this process ends, so that no other one takes a port for a server that has not begun to listen.

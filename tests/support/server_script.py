@@ -112,7 +112,7 @@ class Started:
         raise AssertionError(self.output())
 
     def get(self, path: str) -> str:
-        with urllib.request.urlopen(self.url + path, timeout=5) as answer:
+        with urllib.request.urlopen(self.url + path, timeout=30) as answer:
             body: bytes = answer.read()
         return body.decode()
 

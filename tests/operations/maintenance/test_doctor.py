@@ -26,6 +26,7 @@ from app.operations.maintenance.doctor import (
 )
 from app.operations.store import checkpoints, clock, keyring
 from tests.factories import Factory
+from tests.support.cases import each
 from tests.support.databases import Database, MariaDBDatabase
 from tests.support.https_server import Response, https_server
 
@@ -173,7 +174,7 @@ ROWS = "GRANT SELECT, INSERT, UPDATE, DELETE ON `gatehouse`.* TO `gatehouse`@`%`
 USAGE = "GRANT USAGE ON *.* TO `gatehouse`@`%` IDENTIFIED BY PASSWORD '*D8' REQUIRE SSL"
 
 
-@pytest.mark.parametrize(
+@each(
     ("lines", "words"),
     [
         ([USAGE, ROWS], "may only read and write rows"),
@@ -208,7 +209,7 @@ GOOD_SESSION = {
 }
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "value", "words"),
     [
         ("tx_isolation", "REPEATABLE-READ", "Isolation is REPEATABLE-READ"),
