@@ -58,6 +58,7 @@ def _make_check(check_row: Callable[..., None], table: list[Row]) -> Callable[..
     def check(*args: Any, **made: Any) -> None:
         assert table, "a table without rows checks nothing"
         failures: list[BaseException] = []
+        failed: list[str] = []
         # Rows that need no fixtures take no time.
         for title, values in table[: LIMIT.rows if fixtures else None]:
             try:
@@ -66,10 +67,13 @@ def _make_check(check_row: Callable[..., None], table: list[Row]) -> Callable[..
             except (Exception, pytest.fail.Exception) as failure:  # noqa: BLE001 - raised again below
                 failure.add_note(f"case {title}")
                 failures.append(failure)
+                failed.append(title)
         if len(failures) == 1:
             raise failures[0]
         if failures:
-            raise BaseExceptionGroup(f"{len(failures)} of {len(table)} cases failed", failures)
+            # pytest shows failures of one kind once, so all rows are named here.
+            listed = "\n".join([f"{len(failures)} of {len(table)} cases failed:", *failed])
+            raise BaseExceptionGroup(listed, failures)
 
     check.__signature__ = signature.replace(parameters=fixtures)  # type: ignore[attr-defined]
     check.table, check.check_row = table, check_row  # type: ignore[attr-defined]
