@@ -234,8 +234,8 @@ def test_every_route_answers_head_and_options(app: Flask, http: FlaskClient, cli
         assert "OPTIONS" in re.split(", *", answer.headers["Allow"])
 
 
-@pytest.mark.parametrize("path", [*API, *APP_ENDPOINTS, "/portal/acme", f"{ISSUER}/login"])
-@pytest.mark.parametrize("error", [ServiceUnavailable, TooManyRequests, Unavailable])
+@each("path", [*API, *APP_ENDPOINTS, "/portal/acme", f"{ISSUER}/login"])
+@each("error", [ServiceUnavailable, TooManyRequests, Unavailable])
 def test_429_and_503_say_when_to_try_again(
     app: Flask,
     http: FlaskClient,
