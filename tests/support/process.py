@@ -89,7 +89,7 @@ def _is_free(port: int, taken: contextlib.ExitStack) -> bool:
 
 
 def wait_until(
-    condition: Callable[[], object], what: str, *, seconds: float = 30.0, pause: float = 0.02
+    condition: Callable[[], object], what: str, *, seconds: float = 60.0, pause: float = 0.02
 ) -> None:
     """Wait until the condition holds; fail naming ``what`` after the time limit."""
     deadline = time.monotonic() + seconds
