@@ -34,8 +34,8 @@ SLOW_FILES = {
     *("test_migrations.py", "test_route_matrix.py", "test_schemathesis.py"),
     *("test_server_memory.py", "test_start.py"),
 }
-# Each starts servers, the first one clusters of them.
-LONG_FOLDERS = ("faults", "journeys", "security", "browser", "races")
+# Each starts servers. Faults are last of them, because they notice when types are checked beside the tests.
+LONG_FOLDERS = ("journeys", "security", "browser", "races", "faults")
 # Pages and endpoints only translate what the operations do, and those are tested on both engines.
 EITHER_FOLDERS = {"account", "api", "portal"}
 # The first case of each test runs on both engines, and the others, which send other values through the same statements,
@@ -96,7 +96,7 @@ def pytest_runtest_call(item: pytest.Item) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Keep garbage collections off what stays until the end: libraries, the application and eleven thousand tests."""
+    """Keep garbage collections off what stays until the end: libraries, the application and thousands of tests."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)

@@ -88,6 +88,7 @@ MADE: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @each(("text", "password"), PUBLISHED)
 def test_published_hash_is_verified(text: str, password: str) -> None:
     stored = parse_hash(text).stored
@@ -95,6 +96,7 @@ def test_published_hash_is_verified(text: str, password: str) -> None:
     assert not passwords.verify_password(stored, password + "x")
 
 
+@pytest.mark.slow
 @each("kind", MADE)
 def test_imported_hash_is_verified_and_needs_rehash(kind: str) -> None:
     """PW-5: a sign-in replaces any imported hash."""
@@ -121,6 +123,7 @@ def test_bcrypt_uses_72_bytes_and_renewed_hash_uses_all() -> None:
     assert not passwords.verify_password(passwords.hash_password(long), "ä" * 36)
 
 
+@pytest.mark.slow
 @each("password", ["a\0b", "\ud800", "x" * 129, "x" * 128])
 @each("kind", MADE)
 def test_unusual_password_does_not_match_or_raise(kind: str, password: str) -> None:
