@@ -8,9 +8,7 @@ fails with the command to type.
 
 from __future__ import annotations
 
-import functools
 import gc
-import inspect
 import os
 import shutil
 import sqlite3
@@ -18,12 +16,12 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 from zlib import crc32
 
 import pytest
 
+from tests.support.cases import LIMIT
 from tests.support.mariadb import MariaDB
 from tests.support.servers import LiveServer
 
@@ -36,12 +34,17 @@ SLOW_FILES = {
     *("test_migrations.py", "test_route_matrix.py", "test_schemathesis.py"),
     *("test_server_memory.py", "test_start.py"),
 }
+# Each starts servers. Faults are last of them, because they notice when types are checked beside the tests.
+LONG_FOLDERS = ("journeys", "security", "browser", "races", "faults")
 # Pages and endpoints only translate what the operations do, and those are tested on both engines.
 EITHER_FOLDERS = {"account", "api", "portal"}
-# Whole flows: the first case of each test runs on both engines, and the others, which send other values through the
-# same statements, on one.
-FLOW_FOLDERS = {"oauth", "web"}
+# The first case of each test runs on both engines, and the others, which send other values through the same statements,
+# on one. A test marked ``both`` runs all of its cases on both.
+FLOW_FOLDERS = {"oauth", "operations", "web"}
+# Transactions, locks and clocks of the database, and its rows as such.
+DATABASE_ROOMS = {"maintenance", "store"}
 _server = pytest.StashKey[MariaDB]()
+_rows = pytest.StashKey[int | None]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -71,26 +74,44 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("browser")
         if SLOW_FOLDERS & set(item.path.parts) or item.path.name in SLOW_FILES:
             item.add_marker("slow")
-        folder = item.path.relative_to(config.rootpath).parts[1]
-        if folder in EITHER_FOLDERS or (folder in FLOW_FOLDERS and not _is_first_case(item, first_cases)):
+        in_folder = item.path.relative_to(config.rootpath).parts[1] in EITHER_FOLDERS
+        if in_folder or (_is_flow(item) and not _is_first_case(item, first_cases)):
             item.add_marker("either")
-        if isinstance(item, pytest.Function) and _has_module_fixtures(item.module):
-            # One worker runs all tests of such a module, so that its fixtures are made once.
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
     left_out: set[pytest.Item] = set()
+    cases = config.getoption("--cases")
     if config.getoption("--db") == "both":
         left_out |= {item for item in items if _is_for_the_other_engine(item)}
-    if (cases := config.getoption("--cases")) is not None:
+    if cases is not None:
         left_out |= set(_beyond_the_first_cases(items, cases))
     config.hook.pytest_deselected(items=list(left_out))
-    items[:] = [item for item in items if item not in left_out]
+    items[:] = _longest_first([item for item in items if item not in left_out])
+    for item in items:
+        has_all_rows = config.getoption("--db") != "both" or _has_all_rows(item)
+        item.stash[_rows] = cases if has_all_rows else 1
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    LIMIT.rows = item.stash[_rows]
 
 
 def pytest_collection_finish() -> None:
-    """Keep garbage collections off what stays until the end: libraries, the application and eleven thousand tests."""
+    """Keep garbage collections off what stays until the end: libraries, the application and thousands of tests."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
+
+
+def _longest_first(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Order whole files, so that at the end of a run no worker waits for another one's long file."""
+    with_slow_tests = {item.path for item in items if any(item.iter_markers("slow"))}
+
+    def place(item: pytest.Item) -> tuple[int, bool]:
+        folder = item.path.relative_to(item.config.rootpath).parts[1]
+        rank = LONG_FOLDERS.index(folder) if folder in LONG_FOLDERS else len(LONG_FOLDERS)
+        return rank, item.path not in with_slow_tests
+
+    return sorted(items, key=place)
 
 
 def _beyond_the_first_cases(items: list[pytest.Item], cases: int) -> Iterator[pytest.Item]:
@@ -103,11 +124,6 @@ def _beyond_the_first_cases(items: list[pytest.Item], cases: int) -> Iterator[py
             yield item
 
 
-@functools.cache
-def _has_module_fixtures(module: ModuleType) -> bool:
-    return 'scope="module"' in inspect.getsource(module)
-
-
 def _engine_of(item: pytest.Item) -> str | None:
     return getattr(item, "callspec", None) and item.callspec.params.get("database")
 
@@ -117,12 +133,28 @@ def _is_first_case(item: pytest.Item, first_cases: dict[tuple[str, str | None], 
     return first_cases.setdefault((name, _engine_of(item)), item) is item
 
 
+def _is_flow(item: pytest.Item) -> bool:
+    _, folder, *rooms = item.path.relative_to(item.config.rootpath).parts
+    is_flow = folder in FLOW_FOLDERS and not DATABASE_ROOMS & set(rooms)
+    return is_flow and not any(item.iter_markers("both"))
+
+
 def _is_for_the_other_engine(item: pytest.Item) -> bool:
     """Return whether a test marked ``either`` runs on the other engine: its name decides, half of them on each."""
+    return any(item.iter_markers("either")) and not _is_on_its_engine(item)
+
+
+def _has_all_rows(item: pytest.Item) -> bool:
+    """Return whether the test checks all rows of a table of ``each`` on this engine; on the other, only the first."""
+    return not _is_flow(item) or _is_on_its_engine(item)
+
+
+def _is_on_its_engine(item: pytest.Item) -> bool:
+    """Return whether this is the engine that runs the test if one does; a test marked ``mariadb`` has no choice."""
     engine = _engine_of(item)
-    if engine is None or not any(item.iter_markers("either")):
-        return False
-    return ENGINES[crc32(item.nodeid.replace(engine, "").encode()) % 2] != engine
+    if engine is None or any(item.iter_markers("mariadb")):
+        return True
+    return ENGINES[crc32(item.nodeid.replace(engine, "").encode()) % 2] == engine
 
 
 def _new_folder(name: str) -> Path:

@@ -9,6 +9,7 @@ from flask import Flask
 
 from tests.account.conftest import Visitor
 from tests.factories import PASSWORD
+from tests.support.cases import each
 
 pytestmark = pytest.mark.either
 
@@ -88,8 +89,8 @@ FORMS = (
 )
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize(
+@each("form", FORMS)
+@each(
     "headers",
     [
         {"Sec-Fetch-Site": "cross-site"},
@@ -100,9 +101,10 @@ FORMS = (
     ],
 )
 def test_form_from_another_site_is_rejected(
-    visitor: Visitor, acme: Any, ada: Any, form: str, headers: dict[str, str]
+    app: Flask, acme: Any, ada: Any, form: str, headers: dict[str, str]
 ) -> None:
     """CF-1."""
+    visitor = Visitor(app)
     visitor.sign_in(ada)
     visitor.get(f"/organizations/{acme.slug}/account/password")
     answer = visitor.post(
@@ -113,11 +115,12 @@ def test_form_from_another_site_is_rejected(
     assert visitor.get(f"/organizations/{acme.slug}/account/profile").status_code == 200
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("token", [None, "", "x", "gth_ss_x"])
+@each("form", FORMS)
+@each("token", [None, "", "x", "gth_ss_x"])
 def test_form_without_csrf_token_is_rejected(
-    visitor: Visitor, acme: Any, ada: Any, form: str, token: str | None
+    app: Flask, acme: Any, ada: Any, form: str, token: str | None
 ) -> None:
+    visitor = Visitor(app)
     visitor.sign_in(ada)
     data = {} if token is None else {"csrf_token": token}
     answer = visitor.http.post(

@@ -74,6 +74,7 @@ def count_cost(app: Flask, monkeypatch: pytest.MonkeyPatch) -> Iterator[CountCos
         event.remove(engine, "before_cursor_execute", note)
 
 
+@pytest.mark.slow
 def test_sign_in_query_count_does_not_grow_with_users(
     make: Any, app: Flask, acme: Any, ada: Any, count: Count
 ) -> None:
@@ -108,6 +109,7 @@ BUDGET = {
 }
 
 
+@pytest.mark.slow
 def test_flows_cost_no_more_than_their_budget(
     make: Any, app: Flask, acme: Any, ada: Any, count_cost: CountCost
 ) -> None:

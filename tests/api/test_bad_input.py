@@ -9,6 +9,7 @@ from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
 from tests.factories import Factory, bearer_header
+from tests.support.cases import each
 from tests.support.openapi import Operation, operations, places, refused_values, with_value
 from tests.support.world_rows import access_requested, wanted
 
@@ -139,7 +140,7 @@ def test_js4_every_field_rejects_other_types_and_values_out_of_bounds(api: Api, 
     assert tried >= 3 or not list(places(api.document, operation.body))
 
 
-@pytest.mark.parametrize("name", GOOD)
+@each("name", GOOD)
 def test_tn12_unknown_and_privileged_fields_are_rejected(api: Api, name: str) -> None:
     operation = next(operation for operation in api.operations() if operation.id == name)
     for field in ("zz", "org_id", "is_root", "created_at", "__proto__", "version", "email_verified"):

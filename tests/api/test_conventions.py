@@ -10,6 +10,7 @@ import pytest
 from flask.testing import FlaskClient
 
 from tests.factories import Factory, bearer_header
+from tests.support.cases import each
 
 pytestmark = pytest.mark.either
 
@@ -46,7 +47,7 @@ def test_api_is_available_under_both_prefixes(http: FlaskClient, token: dict[str
     assert listed.headers["Cache-Control"] == "no-store"
 
 
-@pytest.mark.parametrize(
+@each(
     "authorization",
     [
         None,
@@ -147,7 +148,7 @@ def test_only_root_can_name_another_organization(http: FlaskClient, make: Factor
     assert made["client_id"].startswith(f"cli_{acme.id}_")
 
 
-@pytest.mark.parametrize(
+@each(
     ("body", "kind", "status", "code"),
     [
         (b"{}", "text/plain", 415, "unsupported_media_type"),
@@ -190,7 +191,7 @@ def test_unknown_path_returns_envelope(http: FlaskClient, path: str) -> None:
     refusal(http.get(path), 404)
 
 
-@pytest.mark.parametrize(
+@each(
     ("query", "field", "code"),
     [
         ("limti=5", "limti", "unknown_parameter"),

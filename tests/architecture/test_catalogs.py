@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from app.rules.languages.translation import ENGLISH, LANGUAGES
+from tests.support.cases import each
 
 ROOT = Path(__file__).parents[2]
 PARAMETER = re.compile(r"%\((\w+)\)s")
@@ -31,20 +32,20 @@ def test_every_language_has_a_catalog() -> None:
     assert catalogs.languages() == sorted(OTHERS)
 
 
-@pytest.mark.parametrize("language", OTHERS)
+@each("language", OTHERS)
 @pytest.mark.slow
 def test_catalog_is_complete(language: str) -> None:
     """Otherwise run script/translate, and write what it lists."""
     assert catalogs.left_to_do(language) == []
 
 
-@pytest.mark.parametrize("language", OTHERS)
+@each("language", OTHERS)
 def test_compiled_catalog_is_up_to_date(language: str) -> None:
     compiled = ROOT / "app/translations" / language / "LC_MESSAGES/messages.mo"
     assert compiled.read_bytes() == catalogs.compiled(language)
 
 
-@pytest.mark.parametrize("language", OTHERS)
+@each("language", OTHERS)
 def test_translation_keeps_parameters_and_elements(language: str) -> None:
     for message in catalogs.catalog(language):
         if not message.id:
@@ -59,7 +60,7 @@ def test_translation_keeps_parameters_and_elements(language: str) -> None:
         assert sorted(re.findall(r"</?[a-z]+", strings[0])) == elements, strings[0]
 
 
-@pytest.mark.parametrize("language", OTHERS)
+@each("language", OTHERS)
 def test_translation_uses_every_parameter(language: str) -> None:
     lost = [
         message.id

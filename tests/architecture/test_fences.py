@@ -16,6 +16,7 @@ from app.models import Base
 from app.models.base import Digest, Identifier, Json, Sealed, UtcDateTime, Uuid
 from app.rules.identifiers import new_id
 from tests.factories import Factory
+from tests.support.cases import each
 
 FENCES = [
     pytest.param(table, key, id=f"{table.name}.{key.column_keys[-1]}")
@@ -60,7 +61,7 @@ def add(table: Table, organization: str, **given: Any) -> dict[str, Any]:
     return values
 
 
-@pytest.mark.parametrize(("table", "key"), FENCES)
+@each(("table", "key"), FENCES)
 def test_row_cannot_refer_to_another_organization(
     context: Flask, make: Factory, table: Table, key: ForeignKeyConstraint
 ) -> None:
@@ -101,7 +102,7 @@ def test_identifier_columns_are_found() -> None:
     assert {"users.email_canonical", "signing_keys.kid", "role_assignments.role"} <= names
 
 
-@pytest.mark.parametrize(("table", "column"), IDENTIFIERS)
+@each(("table", "column"), IDENTIFIERS)
 def test_identifiers_are_compared_byte_for_byte(
     context: Flask, make: Factory, table: Table, column: Column[Any]
 ) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 from sqlalchemy import Boolean, Index, Integer, Table, UniqueConstraint
 
 from app.models import Base
 from app.models.base import Digest, Identifier, Json, Sealed, UtcDateTime, Uuid
 from app.operations.maintenance.purge_rules import DELETED_CLIENTS, PURGE_RULES, organization_tables
+from tests.support.cases import each
 
 # Tables of the instance itself, and the organizations.
 OF_NO_ORGANIZATION = {"organizations", "leases", "instance_facts", "settings_ceilings"}
@@ -27,19 +27,19 @@ def names(table: Table) -> str:
     return table.name
 
 
-@pytest.mark.parametrize("table", TENANT_TABLES, ids=names)
+@each("table", TENANT_TABLES)
 def test_primary_keys_begin_with_the_organization(table: Table) -> None:
     assert next(column.name for column in table.primary_key) == "organization_id"
 
 
-@pytest.mark.parametrize("table", TENANT_TABLES, ids=names)
+@each("table", TENANT_TABLES)
 def test_unique_keys_contain_the_organization(table: Table) -> None:
     keys = [item for item in table.constraints if isinstance(item, UniqueConstraint)]
     keys += [index for index in table.indexes if index.unique]
     assert all(key.columns[0].name == "organization_id" for key in keys)
 
 
-@pytest.mark.parametrize("table", TENANT_TABLES, ids=names)
+@each("table", TENANT_TABLES)
 def test_foreign_keys_stay_within_the_organization(table: Table) -> None:
     for key in table.foreign_key_constraints:
         columns = [column.name for column in key.columns]
@@ -51,23 +51,23 @@ def test_foreign_keys_stay_within_the_organization(table: Table) -> None:
             assert next(element.column.name for element in key.elements) == "organization_id"
 
 
-@pytest.mark.parametrize("table", TABLES, ids=names)
+@each("table", TABLES)
 def test_foreign_keys_do_not_refer_to_organizations(table: Table) -> None:
     """Each insert would lock the organization's row, and deadlock with a transaction that then updates it."""
     assert "organizations" not in {key.referred_table.name for key in table.foreign_key_constraints}
 
 
-@pytest.mark.parametrize("table", TABLES, ids=names)
+@each("table", TABLES)
 def test_foreign_keys_do_not_cascade(table: Table) -> None:
     assert not [key.name for key in table.foreign_key_constraints if key.ondelete or key.onupdate]
 
 
-@pytest.mark.parametrize("table", TABLES, ids=names)
+@each("table", TABLES)
 def test_primary_keys_are_generated_by_the_application(table: Table) -> None:
     assert table.autoincrement_column is None
 
 
-@pytest.mark.parametrize("table", TABLES, ids=names)
+@each("table", TABLES)
 def test_keys_have_binary_collations(table: Table) -> None:
     """Case-insensitive collations ignore case, accents and trailing spaces, and would find another row (TK-3)."""
     indexed = {column for index in table.indexes for column in index.columns}
@@ -79,7 +79,7 @@ def test_keys_have_binary_collations(table: Table) -> None:
         assert isinstance(column.type, Identifier | Digest | Uuid | UtcDateTime | Boolean | Integer), column
 
 
-@pytest.mark.parametrize("table", TABLES, ids=names)
+@each("table", TABLES)
 def test_times_and_digests_have_their_types(table: Table) -> None:
     for column in table.columns:
         if column.name.endswith("_at") or column.name == "at":
@@ -90,7 +90,7 @@ def test_times_and_digests_have_their_types(table: Table) -> None:
             assert isinstance(column.type, Sealed), column
 
 
-@pytest.mark.parametrize("table", TABLES, ids=names)
+@each("table", TABLES)
 def test_expiry_columns_are_indexed_and_swept(table: Table) -> None:
     swept = {str(sweep.ends) for sweep in (*PURGE_RULES, DELETED_CLIENTS)}
     led = {index.columns[0].name for index in table.indexes if isinstance(index, Index)}
@@ -128,7 +128,7 @@ def test_purge_covers_every_table() -> None:
     assert purged | {"view_changes"} == {table.name for table in TENANT_TABLES}
 
 
-@pytest.mark.parametrize("table", TABLES, ids=names)
+@each("table", TABLES)
 def test_json_documents_are_opaque_text(table: Table) -> None:
     assert not [column for column in table.columns if column.type.__class__.__name__ == "JSON"]
     assert not [index for index in table.indexes if any(isinstance(c.type, Json) for c in index.columns)]

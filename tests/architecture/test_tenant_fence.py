@@ -17,6 +17,7 @@ from app.models.client import Client
 from app.models.grant import Grant
 from app.models.organization import Organization
 from app.models.user import User
+from tests.support.cases import each
 from tests.support.servers import ROOT
 
 OTHER = aliased(User)
@@ -70,7 +71,7 @@ def strict(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FENCE, "_good", set())
 
 
-@pytest.mark.parametrize("statement", BAD.values(), ids=BAD)
+@each("statement", BAD.values(), ids=BAD)
 @pytest.mark.usefixtures("strict")
 def test_tn5_query_without_an_organization_is_refused(context: Flask, statement: Any) -> None:
     with pytest.raises(Unfenced):
@@ -81,7 +82,7 @@ def test_tn5_query_without_an_organization_is_refused(context: Flask, statement:
     db.session.rollback()
 
 
-@pytest.mark.parametrize("statement", GOOD.values(), ids=GOOD)
+@each("statement", GOOD.values(), ids=GOOD)
 @pytest.mark.usefixtures("strict")
 def test_query_with_an_organization_passes(context: Flask, statement: Any) -> None:
     db.session.execute(statement)

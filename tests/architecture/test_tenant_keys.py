@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cases import each
+
 APP = Path(__file__).resolve().parents[2] / "app"
 CACHES = {"BoundedCache", "ValidatedCache"}
 METHODS = {"get", "put", "remove", "load"}
@@ -41,7 +43,7 @@ def test_tn9_caches_are_keyed_by_organization() -> None:
     }
 
 
-@pytest.mark.parametrize("first", ["client_id", "(organization_id, client_id)", "ip_address"])
+@each("first", ["client_id", "(organization_id, client_id)", "ip_address"])
 def test_tn9_key_without_organization_is_detected(first: str) -> None:
     source = f"_cache: BoundedCache[int] = BoundedCache(10)\ndef find(): return _cache.get({first}, 1)"
     assert len(list(loose_keys(source))) == 1

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from jinja2 import Environment
 
 from app.rules import errors
+from tests.support.cases import each
 
 ROOT = Path(__file__).parents[2]
 _LEXER = Environment(extensions=["jinja2.ext.i18n"], autoescape=True)
@@ -49,12 +49,12 @@ _CODE = re.compile(r"<(code|pre|script|style|kbd)\b[^>]*>.*?</\1>", re.DOTALL)
 _PLACEHOLDER = "\0"
 
 
-@pytest.mark.parametrize("name", TEMPLATES)
+@each("name", TEMPLATES)
 def test_text_of_template_is_marked_for_translation(name: str) -> None:
     assert list(_unmarked_in_template((ROOT / name).read_text())) == []
 
 
-@pytest.mark.parametrize("name", MODULES)
+@each("name", MODULES)
 def test_label_of_portal_is_marked_for_translation(name: str) -> None:
     if name in ENGLISH_TEXTS:
         return

@@ -22,14 +22,14 @@ def television(make: Factory, acme: Any) -> Any:
 
 def ask(live_server: Any, client: Any) -> dict[str, Any]:
     form = {"client_id": client.client_id, "scope": "openid profile"}
-    answer = requests.post(f"{live_server.url}/oauth/device_authorization", data=form, timeout=10)
+    answer = requests.post(f"{live_server.url}/oauth/device_authorization", data=form, timeout=60)
     assert answer.ok, answer.text
     return dict(answer.json())
 
 
 def poll(live_server: Any, client: Any, codes: dict[str, Any]) -> requests.Response:
     form = {"grant_type": GRANT, "device_code": codes["device_code"], "client_id": client.client_id}
-    return requests.post(f"{live_server.url}/oauth/token", data=form, timeout=10)
+    return requests.post(f"{live_server.url}/oauth/token", data=form, timeout=60)
 
 
 def is_dark(page: Any) -> bool:
@@ -114,5 +114,5 @@ def test_developer_finds_and_fixes_a_failed_request(
             page.goto(f"{live_server.url}/portal/{acme.slug}/logs{path}")
             page.wait_for_selector("text=sent a redirect URI that is not registered")
             check(page)
-    answer = requests.get(address, allow_redirects=False, timeout=10)
+    answer = requests.get(address, allow_redirects=False, timeout=60)
     assert answer.headers["Location"].startswith("https://orchard.example/callback/?error=")

@@ -16,6 +16,7 @@ import pytest
 from app import create_app
 from app.config import EXIT_CONFIGURATION, ROOT, UnsafeConfiguration, load, make_key, require_instance
 from app.extensions import db
+from tests.support.cases import each
 
 GOOD_KEY = secrets.token_hex(32)
 
@@ -153,8 +154,8 @@ WEAK = {
 }
 
 
-@pytest.mark.parametrize("name", ["GATEHOUSE_SECRET_KEY", "GATEHOUSE_MASTER_KEY"])
-@pytest.mark.parametrize("key", WEAK.values(), ids=WEAK.keys())
+@each("name", ["GATEHOUSE_SECRET_KEY", "GATEHOUSE_MASTER_KEY"])
+@each("key", WEAK.values(), ids=WEAK.keys())
 def test_weak_key_is_rejected(tmp_path: Path, name: str, key: str) -> None:
     """BS-3: in development too, and the message does not show the key."""
     for base_url in ("https://id.example.com", "http://127.0.0.1:8000"):
@@ -167,7 +168,7 @@ def test_random_keys_are_accepted(tmp_path: Path) -> None:
         load(production(tmp_path, GATEHOUSE_SECRET_KEY=secrets.token_hex(32)))
 
 
-@pytest.mark.parametrize(
+@each(
     "url",
     [
         "http://id.example.com",
@@ -228,7 +229,7 @@ def test_development_settings_are_rejected_in_production(tmp_path: Path, name: s
     load(production(tmp_path, GATEHOUSE_BASE_URL="http://localhost", **{name: value}))
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "value"),
     [
         ("GATEHOUSE_PROXY_HOPS", "-1"),

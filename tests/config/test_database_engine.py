@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from app import database_engine
 from app.config import DATABASE_ENGINES, load
+from tests.support.cases import each
 
 GROUP = "8ebf6b40-7d6c-4d3e-9c1c-1f1d5a0a0001"
 
@@ -26,7 +25,7 @@ class Server:
         return self._shown
 
 
-@pytest.mark.parametrize(
+@each(
     ("variables", "engine"),
     [
         ({}, "single"),
@@ -49,7 +48,7 @@ def test_every_engine_of_the_setting_has_a_profile(tmp_path: Path) -> None:
 GALERA = {"wsrep_on": "ON", "wsrep_ready": "ON", "wsrep_cluster_status": "Primary", "read_only": "OFF"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("variables", "reason"),
     [
         ({"read_only": "OFF", "innodb_read_only": "OFF", "wsrep_on": "OFF"}, None),

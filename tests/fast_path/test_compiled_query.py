@@ -24,6 +24,7 @@ from app.mysql_connection import MySQLConnection
 from app.operations.store.transactions import transaction, verify_commit_with
 from app.rules.errors import Unavailable
 from tests.factories import Factory
+from tests.support.cases import each
 from tests.support.databases import Database
 
 NOW = datetime(2026, 11, 21, 6, 0, 0, 123456, tzinfo=UTC)
@@ -89,7 +90,7 @@ def test_none_is_null_for_every_type(context: Flask) -> None:
     assert row == (None,) * 4
 
 
-@pytest.mark.parametrize("name", sorted(Base.metadata.tables))
+@each("name", sorted(Base.metadata.tables))
 def test_results_equal_those_of_the_orm(context: Flask, make: Factory, name: str) -> None:
     """Columns are read without SQLAlchemy's processors, with equal values of the same types."""
     make.user(make.client(make.root()).organization, role="admin")
@@ -242,7 +243,7 @@ def test_naive_time_and_number_for_text_are_rejected(context: Flask, database: D
     assert database.count(Lease.__tablename__) == 0
 
 
-@pytest.mark.parametrize(
+@each(
     ("code", "meaning"),
     [(code, ErrorClass.RETRY) for code in (1213, 1205, 3101, 1020)]
     + [(code, ErrorClass.RECONNECT) for code in (1047, 1180, 1290, 1836, 1053, 1927, 4031, 2002, 2003, 1040)]

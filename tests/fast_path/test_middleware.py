@@ -9,7 +9,6 @@ from typing import Any
 from unittest import mock
 from urllib.parse import urlencode
 
-import pytest
 from flask import Flask
 
 from app import config, create_app
@@ -17,6 +16,7 @@ from app.fast_path.middleware import Endpoints, FastPathMiddleware
 from app.oauth.fast_path import ENDPOINTS
 from tests.factories import Factory
 from tests.oauth.conftest import Flow
+from tests.support.cases import each
 
 BODY = b"grant_type=client_credentials"
 
@@ -50,9 +50,7 @@ def send(app: Flask, request: dict[str, Any], endpoints: Endpoints = ENDPOINTS) 
     return seen[0], b"".join(response)
 
 
-@pytest.mark.parametrize(
-    "host", ["localhost", "localhost:8000", "127.0.0.1", "127.0.0.1:8000", "[::1]", "[::1]:8000"]
-)
+@each("host", ["localhost", "localhost:8000", "127.0.0.1", "127.0.0.1:8000", "[::1]", "[::1]:8000"])
 def test_plain_request_is_answered(app: Flask, make: Factory, host: str) -> None:
     basic = make.machine(make.organization(), "clients:read").basic["Authorization"]
     status, body = send(app, environ(HTTP_HOST=host, HTTP_AUTHORIZATION=basic))
@@ -107,8 +105,8 @@ def test_code_is_issued_without_flask_only_if_no_page_is_needed(app: Flask, make
         assert send(app, other)[0] == "next application", other["QUERY_STRING"]
 
 
-@pytest.mark.parametrize("endpoint", ["token", "introspect", "revoke"])
-@pytest.mark.parametrize("body", [BODY, b"token=x", b""])
+@each("endpoint", ["token", "introspect", "revoke"])
+@each("body", [BODY, b"token=x", b""])
 def test_unknown_organization_has_the_same_response_with_and_without_flask(
     app: Flask, endpoint: str, body: bytes
 ) -> None:
@@ -137,7 +135,7 @@ def test_redirect_has_the_same_headers_with_and_without_flask(app: Flask, make: 
     }
 
 
-@pytest.mark.parametrize(
+@each(
     "changes",
     [
         {"REQUEST_METHOD": "GET"},

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from tests.faults.history import Operation, Outcome, Rule, check_history
+from tests.support.cases import each
 
 GRACE_SECONDS = 30
 OK, REFUSED, UNKNOWN = Outcome.OK, Outcome.REFUSED, Outcome.UNKNOWN
@@ -109,12 +108,12 @@ VIOLATING = {
 AUDITED = {("client.registered", "cli_1")}
 
 
-@pytest.mark.parametrize("name", FOLLOWING)
+@each("name", FOLLOWING)
 def test_history_that_follows_the_rules_has_no_violation(name: str) -> None:
     assert check_history(FOLLOWING[name], audited=AUDITED, grace_seconds=GRACE_SECONDS) == []
 
 
-@pytest.mark.parametrize("name", VIOLATING)
+@each("name", VIOLATING)
 def test_history_that_violates_a_rule_is_found(name: str) -> None:
     history, rule = VIOLATING[name]
     found = check_history(history, audited=AUDITED, grace_seconds=GRACE_SECONDS)

@@ -65,7 +65,7 @@ def test_import_killed_three_times_imports_every_user_once(
             functools.partial(has_more_than, database, seen), "users are imported", pause=0.002
         )
         os.kill(running.pid, signal.SIGKILL)
-        running.wait(10)
+        running.wait(60)
         seen = database.count("users")
         assert 0 < seen < ROWS, (tmp_path / "import.log").read_text()
         # Complete parts, each with the audit events of its users.

@@ -40,7 +40,7 @@ class Journey:
         """Return the discovery document."""
         return (
             FormBrowser(self.server.url)
-            .session.get(f"{self.issuer}/.well-known/openid-configuration", timeout=10)
+            .session.get(f"{self.issuer}/.well-known/openid-configuration", timeout=60)
             .json()
         )
 

@@ -128,7 +128,7 @@ def test_client_is_notified_at_once_with_a_verifiable_token(told: Journey, recei
     wait_for(lambda: outcomes(told) == [(1, "delivered")], "the logout token is delivered")
     [request] = receiver.heard
     [token] = parse_qs(request.body.decode())["logout_token"]
-    keys = KeySet.import_key_set(requests.get(told.metadata()["jwks_uri"], timeout=10).json())
+    keys = KeySet.import_key_set(requests.get(told.metadata()["jwks_uri"], timeout=60).json())
     decoded = jwt.decode(token, keys, algorithms=["ES256"])
     logout = decoded.claims
     assert decoded.header["typ"] == "logout+jwt" and logout["exp"] - logout["iat"] <= 120

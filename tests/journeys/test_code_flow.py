@@ -22,14 +22,14 @@ def bearer(token: str) -> dict[str, str]:
 
 def introspected(journey: Journey, token: str) -> dict[str, object]:
     endpoint = journey.metadata()["introspection_endpoint"]
-    return requests.post(endpoint, data={"token": token}, headers=journey.client.basic, timeout=10).json()
+    return requests.post(endpoint, data={"token": token}, headers=journey.client.basic, timeout=60).json()
 
 
 def test_client_learns_who_signed_in(journey: Journey) -> None:
     session = journey.session()
     tokens = journey.tokens(session, nonce="n-0S6_WzA2Mj")
     metadata = journey.metadata()
-    keys = KeySet.import_key_set(requests.get(metadata["jwks_uri"], timeout=10).json())
+    keys = KeySet.import_key_set(requests.get(metadata["jwks_uri"], timeout=60).json())
     decoded = jwt.decode(tokens["id_token"], keys, algorithms=["RS256"])
     options = {
         "iss": {"essential": True, "value": journey.issuer},
@@ -122,7 +122,7 @@ def test_revoking_a_refresh_token_revokes_its_access_tokens(journey: Journey) ->
     )
     assert answer.status_code == 200
     assert introspected(journey, tokens["access_token"]) == {"active": False}
-    refused = requests.get(metadata["userinfo_endpoint"], headers=bearer(tokens["access_token"]), timeout=10)
+    refused = requests.get(metadata["userinfo_endpoint"], headers=bearer(tokens["access_token"]), timeout=60)
     assert refused.status_code == 401
     with pytest.raises(OAuthError) as error:
         session.refresh_token(metadata["token_endpoint"], refresh_token=tokens["refresh_token"])

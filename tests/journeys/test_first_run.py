@@ -130,7 +130,7 @@ def accept(page: Page, link: str) -> None:
 def management(server: LiveServer, client: tuple[str, str]) -> dict[str, str]:
     """Return the management client's authorization header."""
     answer = requests.post(
-        f"{server.url}/oauth/token", data={"grant_type": "client_credentials"}, auth=client, timeout=10
+        f"{server.url}/oauth/token", data={"grant_type": "client_credentials"}, auth=client, timeout=60
     )
     return {"Authorization": f"Bearer {answer.json()['access_token']}"}
 
@@ -163,9 +163,9 @@ def test_first_run_to_rejected_token(
         expect(page.locator("#body")).to_have_text("grace@example.com")
 
         header = management(new_server, client)
-        token = requests.get(f"{application.url}/tokens", timeout=10).json()["access_token"]
+        token = requests.get(f"{application.url}/tokens", timeout=60).json()["access_token"]
         body = {"organization_id": "orchard", "token_type": "access_token", "token": token}
-        revoked = requests.post(f"{new_server.url}/api/v1/revoke", json=body, headers=header, timeout=10)
+        revoked = requests.post(f"{new_server.url}/api/v1/revoke", json=body, headers=header, timeout=60)
         assert (revoked.status_code, revoked.json()) == (200, {"success": True, "data": "Token revoked"})
 
         page.goto(f"{application.url}/call")

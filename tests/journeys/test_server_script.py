@@ -62,7 +62,7 @@ def processor_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def until(condition: Callable[[], object], seconds: float = 30) -> None:
+def until(condition: Callable[[], object], seconds: float = 120) -> None:
     """Wait until the condition is true."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -135,7 +135,7 @@ def test_demo_is_refused_beyond_the_loopback_interface(
     for name in ("GATEHOUSE_SECRET_KEY", "GATEHOUSE_MASTER_KEY"):
         settings[name] = secrets.token_hex(32)
     with started(copy, "--demo", "--host", host, **settings) as server:
-        assert server.process.wait(30) == 78
+        assert server.process.wait(120) == 78
         assert "--demo is for the loopback interface" in server.output()
     assert not (tmp_path / "gatehouse.sqlite3").exists()
 
@@ -152,7 +152,7 @@ def test_demo_is_refused_in_an_installation_in_use(copy: Path, tmp_path: Path) -
             input=b"seven tall herons by the weir\n",
         )  # fmt: skip
     with started(copy, "--demo", GATEHOUSE_INSTANCE=str(tmp_path)) as server:
-        assert server.process.wait(30) == 78
+        assert server.process.wait(120) == 78
         assert "This installation is in use" in server.output()
     with closing(sqlite3.connect(tmp_path / "gatehouse.sqlite3")) as database:
         assert database.execute("SELECT COUNT(*) FROM organizations").fetchone() == (2,)
@@ -172,7 +172,7 @@ def test_second_server_on_a_port_is_refused(copy: Path, instance: Path, tmp_path
     with started(copy, GATEHOUSE_INSTANCE=str(instance)) as first:
         first.answers()
         with started(copy, port=first.port, GATEHOUSE_INSTANCE=str(tmp_path / "other")) as second:
-            assert second.process.wait(60) == serve.EXIT_CONFIGURATION
+            assert second.process.wait(120) == serve.EXIT_CONFIGURATION
             assert f"Cannot listen on port {first.port}" in second.output()
         first.get("/readyz")
 
@@ -213,7 +213,7 @@ def test_start_with_an_older_database_is_rejected(copy: Path, instance: Path, tm
     for name in ("gatehouse.sqlite3-wal", "gatehouse.sqlite3-shm"):
         (instance / name).unlink(missing_ok=True)
     with started(copy, GATEHOUSE_INSTANCE=str(instance)) as server:
-        assert server.process.wait(30) == 78
+        assert server.process.wait(120) == 78
         assert "flask --app wsgi maintenance restore" in server.output()
     restore = [str(copy / ".venv/bin/python"), "-m", "flask", "--app", "wsgi", "maintenance", "restore"]
     environ = os.environ | {"GATEHOUSE_INSTANCE": str(instance)}
@@ -234,7 +234,7 @@ def test_start_with_another_master_key_is_rejected(copy: Path, instance: Path) -
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     before = {path.name: path.read_bytes() for path in instance.glob("*.sqlite3")}
     with started(copy, GATEHOUSE_INSTANCE=str(instance)) as server:
-        assert server.process.wait(30) == 78
+        assert server.process.wait(120) == 78
         assert "The master key does not match this database" in server.output()
         assert "keys rewrap" in server.output()
     assert {path.name: path.read_bytes() for path in instance.glob("*.sqlite3")} == before
@@ -319,9 +319,9 @@ def test_stop_during_the_start_takes_effect_at_once(copy: Path, instance: Path, 
     """F11: when so many workers have been forked."""
     with started(copy, "--workers", "2", GATEHOUSE_INSTANCE=str(instance)) as server:
         process.wait_until(
-            lambda: "is running" in server.output(), "the workers to begin", seconds=30, pause=0
+            lambda: "is running" in server.output(), "the workers to begin", seconds=120, pause=0
         )
-        process.wait_until(lambda: len(server.workers()) >= workers, "workers", seconds=30, pause=0)
+        process.wait_until(lambda: len(server.workers()) >= workers, "workers", seconds=120, pause=0)
         begun = time.monotonic()
         server.process.send_signal(signal.SIGTERM)
         server.process.wait(40)
@@ -377,7 +377,7 @@ def test_stop_is_announced_by_readiness_before_the_port_closes(copy: Path, insta
         for number in (signal.SIGTERM, signal.SIGTERM):
             server.process.send_signal(number)
             time.sleep(0.5)
-        assert server.process.wait(20) == 0
+        assert server.process.wait(45) == 0
 
 
 def is_ready_now(server: Started) -> bool:
@@ -393,7 +393,7 @@ def test_unsafe_setting_ends_the_start_with_the_command_to_type(copy: Path, tmp_
     with started(
         copy, GATEHOUSE_INSTANCE=str(tmp_path), GATEHOUSE_BASE_URL="http://id.example.com"
     ) as server:
-        assert server.process.wait(30) == 78
+        assert server.process.wait(120) == 78
         assert "GATEHOUSE_BASE_URL=https://id.example.com" in server.output()
 
 

@@ -64,7 +64,7 @@ class Told:
         """Register a client; return how many seconds the response took."""
         began = time.monotonic()
         body = {"name": "New", "redirect_uris": ["https://new.example/cb"]}
-        answer = requests.post(f"{self.server.url}/clients", json=body, headers=self.headers, timeout=10)
+        answer = requests.post(f"{self.server.url}/clients", json=body, headers=self.headers, timeout=60)
         assert answer.status_code == 201, answer.text
         return time.monotonic() - began
 
@@ -93,12 +93,12 @@ def told(server: LiveServer, receiver: Receiver) -> Told:
     organization = make.organization()
     token = make.machine(organization)
     form = {"grant_type": "client_credentials"}
-    issued = requests.post(f"{server.url}/oauth/token", data=form, headers=token.basic, timeout=10).json()
+    issued = requests.post(f"{server.url}/oauth/token", data=form, headers=token.basic, timeout=60).json()
     headers = bearer_header(issued["access_token"])
     receiver.act = Response
     receiver.heard.clear()
     body = {"url": receiver.url, "event_types": ["client.registered"]}
-    made = requests.post(f"{server.url}/webhooks", json=body, headers=headers, timeout=10)
+    made = requests.post(f"{server.url}/webhooks", json=body, headers=headers, timeout=60)
     assert made.status_code == 201, made.text
     secret = made.json()["data"]["signing_secret"]
     return Told(server, organization, headers, secret)

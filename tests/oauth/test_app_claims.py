@@ -17,6 +17,7 @@ from app.rules.errors import InvalidInput
 from tests.factories import Factory, bearer_header
 from tests.oauth.conftest import REDIRECT_URI, Flow
 from tests.oauth.test_id_token import claims_of
+from tests.support.cases import each
 
 ROLES = [{"key": "reader"}, {"key": "editor", "name": "Editor"}, {"key": "owner"}]
 PERSONAL = ["openid", "profile", "email", "groups", "roles"]
@@ -213,7 +214,7 @@ def test_removed_attribute_is_not_released(mapped: Flow) -> None:
         assert "https://acme.example/department" not in claims
 
 
-@pytest.mark.parametrize(
+@each(
     ("mapping", "field", "code"),
     [
         *(

@@ -35,6 +35,7 @@ from tests.oauth.conftest import (
     sign_in_on_page,
 )
 from tests.oauth.test_id_token import claims_of
+from tests.support.cases import each
 from tests.support.databases import Database
 from tests.support.form_browser import Page
 
@@ -81,8 +82,8 @@ def test_get_and_post_are_equivalent(flow: Flow) -> None:
     assert flow.http.post("/oauth/authorize", json=parameters).status_code == 400
 
 
-@pytest.mark.parametrize("name", ["display", "ui_locales", "claims_locales", "login_hint", "unknown"])
-@pytest.mark.parametrize("value", ["", "x", "de-CH en", 'ü"<>☃', "a" * 3000, "a\r\nb"], ids=ascii)
+@each("name", ["display", "ui_locales", "claims_locales", "login_hint", "unknown"])
+@each("value", ["", "x", "de-CH en", 'ü"<>☃', "a" * 3000, "a\r\nb"])
 def test_invalid_hint_parameters_are_ignored(flow: Flow, name: str, value: str) -> None:
     """A signed-out user still gets the sign-in page."""
     assert "code" in query_of(flow.authorize(**{name: value}))

@@ -15,6 +15,7 @@ from app.operations.organizations.settings import update_settings
 from app.rules.authorization.authorization_request import challenge_of
 from tests.factories import Factory
 from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, SCOPES, VERIFIER, Flow, on_another_worker, query_of
+from tests.support.cases import each
 from tests.support.form_browser import Page
 from tests.support.registering import register
 
@@ -71,7 +72,7 @@ def is_page(answer) -> bool:
     return 'id="error-title"' in answer.text
 
 
-@pytest.mark.parametrize(("code", "changes"), ERRORS.values(), ids=ERRORS.keys())
+@each(("code", "changes"), ERRORS.values(), ids=ERRORS.keys())
 def test_errors_are_redirected_once_client_and_uri_are_valid(stranger: Flow, code: str, changes) -> None:
     """OR-1, MX-1, ST-1, PK-1, PK-2."""
     answer = stranger.authorize(**changes)
@@ -318,7 +319,7 @@ def test_single_registered_redirect_uri_is_not_a_default(stranger: Flow) -> None
     assert is_page(stranger.authorize(redirect_uri=None))
 
 
-@pytest.mark.parametrize(
+@each(
     ("uri", "matches"),
     [
         ("http://127.0.0.1:49152/cb?x=1", True),

@@ -7,6 +7,7 @@ from werkzeug.test import TestResponse
 
 from tests.factories import bearer_header
 from tests.oauth.conftest import SCOPES, Flow
+from tests.support.cases import each
 
 pytestmark = pytest.mark.either
 
@@ -70,7 +71,7 @@ def test_request_without_an_origin_gets_no_cors_headers(spa: Flow) -> None:
     assert allowed(answer) is None
 
 
-@pytest.mark.parametrize(
+@each(
     "path",
     [
         "/oauth/authorize",
@@ -81,7 +82,7 @@ def test_request_without_an_origin_gets_no_cors_headers(spa: Flow) -> None:
         "/oauth/introspect",
     ],
 )
-@pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS"])
+@each("method", ["GET", "POST", "OPTIONS"])
 def test_pages_and_server_endpoints_allow_no_origin(spa: Flow, path: str, method: str) -> None:
     """CR-1: not even the service's own origin."""
     for origin in (OWN, "http://localhost", "null"):

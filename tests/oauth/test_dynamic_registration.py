@@ -13,6 +13,7 @@ from app.models.client import Client, ClientRegistration
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.rules.directory.permissions import ALL_PERMISSIONS
 from tests.factories import Factory
+from tests.support.cases import each
 from tests.support.registering import GOOD, register
 
 pytestmark = pytest.mark.either
@@ -85,7 +86,7 @@ def test_registration_keeps_only_what_the_organization_offers(http: FlaskClient,
     assert told["response_types"] == ["code"]
 
 
-@pytest.mark.parametrize("scope", sorted(ALL_PERMISSIONS))
+@each("scope", sorted(ALL_PERMISSIONS))
 def test_management_scopes_are_never_registered(
     http: FlaskClient, open_to_all: OrganizationSnapshot, scope: str
 ) -> None:
@@ -129,7 +130,7 @@ def test_registration_ignores_fields_that_clients_may_not_choose(
         assert row.document["resources"] == [] and row.document["security_profile"] is None
 
 
-@pytest.mark.parametrize(
+@each(
     "uri",
     [
         "javascript://rp/%0aalert(1)",
@@ -154,7 +155,7 @@ def test_invalid_redirect_uri_returns_invalid_redirect_uri(
     assert answer.status_code == 400 and answer.get_json()["error"] == "invalid_redirect_uri"
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "value"),
     [
         ("client_name", "A\u202ecme"),

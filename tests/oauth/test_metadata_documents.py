@@ -16,6 +16,7 @@ from app.operations.clients import resources
 from app.operations.directory.lookups import OrganizationSnapshot
 from tests.factories import Factory
 from tests.oauth.conftest import VERIFIER
+from tests.support.cases import each
 from tests.support.publisher import (
     ON,
     WEB,
@@ -184,7 +185,7 @@ def test_response_that_is_not_a_document_is_rejected(
     assert not is_known(authorize(http, organization, publisher.client_id))
 
 
-@pytest.mark.parametrize(
+@each(
     "address",
     [
         "https://{host}",

@@ -11,6 +11,7 @@ from app.operations.authorization import pushed_requests
 from app.operations.clients.clients import update_client
 from tests.factories import Factory, MadeClient
 from tests.oauth.conftest import REDIRECT_URI, Flow, change_rows, clock_ago, on_another_worker
+from tests.support.cases import each
 from tests.support.databases import Database
 from tests.support.dpop import Prover
 from tests.support.signer import Signer
@@ -63,7 +64,7 @@ def test_client_of_another_organization_is_unknown(flow: Flow, make: Factory) ->
     assert push(flow, path=other).status_code == 401
 
 
-@pytest.mark.parametrize(
+@each(
     ("changes", "error"),
     [
         ({"redirect_uri": "https://evil.example/"}, "invalid_request"),

@@ -9,6 +9,7 @@ import pytest
 
 from tests.factories import Factory
 from tests.oauth.conftest import REDIRECT_URI, SCOPES, Flow, location, query_of
+from tests.support.cases import each
 from tests.support.signer import Signer, compact, new_key
 
 pytestmark = pytest.mark.either
@@ -115,7 +116,7 @@ def test_redirect_uri_in_the_object_is_validated(signing: Flow, signer: Signer) 
     assert answer.status_code == 400 and "Location" not in answer.headers
 
 
-@pytest.mark.parametrize(
+@each(
     "spoilt",
     [
         {"iss": "cli_other"},
@@ -136,7 +137,6 @@ def test_redirect_uri_in_the_object_is_validated(signing: Flow, signer: Signer) 
         {"header": {"typ": "client-authentication+jwt"}},
         {"header": {"crit": ["exp"]}},
     ],
-    ids=lambda spoilt: "-".join(f"{name}:{type(value).__name__}" for name, value in spoilt.items()),
 )
 def test_object_with_wrong_audience_or_time_is_rejected(
     signing: Flow, signer: Signer, spoilt: dict[str, Any]

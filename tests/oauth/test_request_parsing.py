@@ -9,6 +9,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 from tests.factories import Factory, MadeClient
+from tests.support.cases import each
 
 pytestmark = pytest.mark.either
 
@@ -52,8 +53,8 @@ BAD_BODIES = {
 }
 
 
-@pytest.mark.parametrize("path", ENDPOINTS)
-@pytest.mark.parametrize("tail", BAD_BODIES.values(), ids=BAD_BODIES.keys())
+@each("path", ENDPOINTS)
+@each("tail", BAD_BODIES.values(), ids=BAD_BODIES.keys())
 def test_malformed_body_is_an_invalid_request(
     http: FlaskClient, machine: MadeClient, path: str, tail: str
 ) -> None:
@@ -71,16 +72,16 @@ def test_empty_and_non_empty_value_count_as_repeated(
     assert (answer.status_code, answer.get_json()["error"]) == (400, "invalid_request")
 
 
-@pytest.mark.parametrize("path", ENDPOINTS)
-@pytest.mark.parametrize("query", ["grant_type=client_credentials", "x", "token=x", "%ff", "client_id=a"])
+@each("path", ENDPOINTS)
+@each("query", ["grant_type=client_credentials", "x", "token=x", "%ff", "client_id=a"])
 def test_query_parameters_are_rejected(http: FlaskClient, machine: MadeClient, path: str, query: str) -> None:
     """ST-2: URLs end up in logs."""
     answer = send(http, f"{path}?{query}", good_body(machine), machine.basic["Authorization"])
     assert (answer.status_code, answer.get_json()["error"]) == (400, "invalid_request")
 
 
-@pytest.mark.parametrize("path", ENDPOINTS)
-@pytest.mark.parametrize("kind", ["application/json", "multipart/form-data; boundary=x", "text/plain", ""])
+@each("path", ENDPOINTS)
+@each("kind", ["application/json", "multipart/form-data; boundary=x", "text/plain", ""])
 def test_other_content_types_are_rejected(
     http: FlaskClient, machine: MadeClient, path: str, kind: str
 ) -> None:
@@ -123,8 +124,8 @@ BAD_HEADERS = {
 }
 
 
-@pytest.mark.parametrize("path", ENDPOINTS)
-@pytest.mark.parametrize("header", BAD_HEADERS.values(), ids=BAD_HEADERS.keys())
+@each("path", ENDPOINTS)
+@each("header", BAD_HEADERS.values(), ids=BAD_HEADERS.keys())
 def test_malformed_authorization_header_is_401(http: FlaskClient, path: str, header: str) -> None:
     """CA-2: Authlib returns 500 for several of these."""
     answer = send(http, path, "grant_type=client_credentials&token=x", header)
@@ -145,8 +146,8 @@ def test_authorization_scheme_is_case_insensitive(http: FlaskClient, machine: Ma
     assert send(http, "/oauth/token", good_body(machine), header).status_code == 200
 
 
-@pytest.mark.parametrize("path", ["/oauth/token", "/oauth/introspect", "/oauth/revoke"])
-@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH"])
+@each("path", ["/oauth/token", "/oauth/introspect", "/oauth/revoke"])
+@each("method", ["GET", "PUT", "DELETE", "PATCH"])
 def test_other_methods_are_not_allowed(http: FlaskClient, path: str, method: str) -> None:
     answer = http.open(path, method=method)
     assert answer.status_code == 405
@@ -159,8 +160,8 @@ def test_body_over_64_kib_is_rejected_unread(http: FlaskClient, path: str) -> No
     assert send(http, path, "token=" + "x" * 70_000, "Basic x").status_code == 413
 
 
-@pytest.mark.parametrize("path", [*ENDPOINTS, "/oauth/userinfo", "/oauth/authorize", "/oauth/jwks"])
-@pytest.mark.parametrize("slug", ["nobody", "%00", "%ff", "ü", "A" * 3000, "..%2f..", "%F0%9F%A6%89"])
+@each("path", [*ENDPOINTS, "/oauth/userinfo", "/oauth/authorize", "/oauth/jwks"])
+@each("slug", ["nobody", "%00", "%ff", "ü", "A" * 3000, "..%2f..", "%F0%9F%A6%89"])
 def test_unknown_organization_is_never_a_500(http: FlaskClient, path: str, slug: str) -> None:
     method = "GET" if path in {"/oauth/authorize", "/oauth/jwks"} else "POST"
     answer = http.open(
@@ -169,8 +170,8 @@ def test_unknown_organization_is_never_a_500(http: FlaskClient, path: str, slug:
     assert answer.status_code in {400, 401, 404}
 
 
-@pytest.mark.parametrize("path", ENDPOINTS)
-@pytest.mark.parametrize("slug", ["nobody", "%00", "%ff", "A" * 3000, "%F0%9F%A6%89"])
+@each("path", ENDPOINTS)
+@each("slug", ["nobody", "%00", "%ff", "A" * 3000, "%F0%9F%A6%89"])
 def test_authentication_at_an_unknown_organization_is_404(
     http: FlaskClient, machine: MadeClient, path: str, slug: str
 ) -> None:
@@ -178,8 +179,8 @@ def test_authentication_at_an_unknown_organization_is_404(
     assert send(http, f"/organizations/{slug}{path}", good_body(machine), header).status_code == 404
 
 
-@pytest.mark.parametrize("path", ENDPOINTS)
-@pytest.mark.parametrize("length", ["9" * 5000, "-1", "+1", "1e3", "٣", "70000"])
+@each("path", ENDPOINTS)
+@each("length", ["9" * 5000, "-1", "+1", "1e3", "٣", "70000"])
 def test_malformed_content_length_is_a_4xx(http: FlaskClient, path: str, length: str) -> None:
     environ = {"CONTENT_LENGTH": length}
     answer = http.post(path, data="token=x", content_type=FORM, environ_overrides=environ)

@@ -15,6 +15,7 @@ from app.rules.tokens.token_exchange import ACCESS_TOKEN_TYPE, GRANT_TYPE, JWT_T
 from tests.factories import Factory, MadeClient, bearer_header
 from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, SCOPES, Flow, audited
 from tests.oauth.test_jwt_access_tokens import parts
+from tests.support.cases import each
 from tests.support.databases import Database
 from tests.support.dpop import Prover
 
@@ -155,7 +156,7 @@ def test_actor_token_names_the_actor(web: Flow, orders: MadeClient) -> None:
     assert refusal(exchange(web, service(web, "impersonation"), token, **form)) == "invalid_request"
 
 
-@pytest.mark.parametrize(
+@each(
     ("changes", "error"),
     [
         ({"subject_token": None}, "invalid_request"),

@@ -7,6 +7,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from tests.support.cases import each
+
 pytestmark = pytest.mark.either
 
 PAGES = [
@@ -23,7 +25,7 @@ PAGES = [
 ]
 
 
-@pytest.mark.parametrize("path", PAGES)
+@each("path", PAGES)
 def test_page_without_sign_in_redirects_to_sign_in(http: Any, acme: Any, path: str) -> None:
     answer = http.get(f"/portal/acme{path}")
 
@@ -33,7 +35,7 @@ def test_page_without_sign_in_redirects_to_sign_in(http: Any, acme: Any, path: s
     assert parse_qs(leads.query) == {"next": [f"/portal/acme{path}"]}
 
 
-@pytest.mark.parametrize("path", PAGES)
+@each("path", PAGES)
 def test_administrator_opens_every_page(ada: Any, path: str) -> None:
     answer = ada.get(path)
 

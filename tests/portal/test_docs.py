@@ -11,6 +11,7 @@ import pytest
 
 from app.portal.docs import GUIDES, search_docs
 from app.rules.audit.failed_requests import CAUSES
+from tests.support.cases import each
 from tests.support.servers import ROOT
 
 PATHS = {name: path for group in GUIDES.values() for name, path in group.items()}
@@ -22,7 +23,7 @@ def plain(text: str) -> str:
     return html.unescape(re.sub(r"<[^>]+>", "", text))
 
 
-@pytest.mark.parametrize("guide", PATHS)
+@each("guide", PATHS)
 def test_guide_shows_the_values_of_the_organization(ada: Any, acme: Any, guide: str) -> None:
     answer = ada.get(f"/docs/{guide}")
     assert answer.status_code == 200 and len(answer.data) < MAX_BYTES

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from app.portal.setting_texts import TOPICS
+from tests.support.cases import each
 
 pytestmark = pytest.mark.either
 
@@ -20,8 +21,8 @@ def test_broken_base_is_ignored(ada: Any, base: str) -> None:
     assert answer.status_code == 303
 
 
-@pytest.mark.parametrize("version", ["9" * 5000, "1" * 11, "٣", "-1"])
-@pytest.mark.parametrize(
+@each("version", ["9" * 5000, "1" * 11, "٣", "-1"])
+@each(
     ("path", "fields"),
     [
         ("/settings/general", {"name": "Acme"}),
@@ -35,8 +36,8 @@ def test_impossible_version_is_ignored(ada: Any, path: str, fields: dict[str, st
     assert ada.send(path, version=version, **fields).status_code == 303
 
 
-@pytest.mark.parametrize("name", ["base", "mine"])
-@pytest.mark.parametrize(
+@each("name", ["base", "mine"])
+@each(
     "value",
     ['{"a": []}', '{"a": {"b": 1}}', '"a"', '"\\ud800"', "[1, {}]", "true", "1e400", "1" * 400, "NaN"],
 )

@@ -9,13 +9,14 @@ from app.portal.setting_forms import choice_label
 from app.portal.setting_texts import TOPICS
 from app.rules.audit.events import ALL_EVENTS, EVENT_TYPES, GROUPS, action_for_event_type
 from app.rules.organizations.settings_table import SETTINGS, Choice, StringList
+from tests.support.cases import each
 
 pytestmark = pytest.mark.either
 
 PATHS = [path for topic in TOPICS.values() for path in topic.paths]
 
 
-@pytest.mark.parametrize("name", EVENT_TYPES)
+@each("name", EVENT_TYPES)
 def test_event_type_has_labels(name: str) -> None:
     assert action_for_event_type(name) in AUDIT_ACTIONS
     assert name.partition(".")[2].replace("_", " ") in EVENT_WORDS
@@ -25,7 +26,7 @@ def test_event_group_has_label() -> None:
     assert set(EVENT_GROUPS) == {ALL_EVENTS, *GROUPS}
 
 
-@pytest.mark.parametrize("path", PATHS)
+@each("path", PATHS)
 def test_choice_of_setting_has_unique_label(path: str) -> None:
     kind = SETTINGS[path].kind
     item = kind.item if isinstance(kind, StringList) else kind

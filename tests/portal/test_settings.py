@@ -11,6 +11,7 @@ import pytest
 from app.portal.setting_texts import TOPICS
 from app.rules.organizations import settings as rules
 from app.rules.organizations.settings_table import SETTINGS, Boolean, Choice, Number, StringList
+from tests.support.cases import each
 
 # The logo and the attributes have pages of their own.
 API_ALONE = ("branding.logo", "user_profile.attributes")
@@ -72,7 +73,7 @@ def test_page_with_durations_explains_shorter_ones(ada: Any) -> None:
         assert (said in ada.get(f"/settings/{topic}").text) is has_times, topic
 
 
-@pytest.mark.parametrize("topic", list(TOPICS))
+@each("topic", list(TOPICS))
 def test_unchanged_form_changes_nothing(ada: Any, database: Any, topic: str) -> None:
     ada.get(f"/settings/{topic}")
 

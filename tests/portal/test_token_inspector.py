@@ -17,6 +17,7 @@ from app.rules.identifiers import KINDS, new_refresh_token, new_token, parse_tok
 from tests.factories import Factory, MadeClient
 from tests.oauth.conftest import SCOPES, Flow
 from tests.portal.conftest import PortalUser
+from tests.support.cases import each
 from tests.support.databases import Database
 
 SETTINGS = {"oauth": {"signing": {"algorithm": "ES256"}}}
@@ -186,7 +187,7 @@ def test_token_of_another_issuer_is_only_decoded(
         assert "Another issuer" in inspect(grace, jwt_of(claims)), audience
 
 
-@pytest.mark.parametrize("kind", sorted(set(KINDS) - {"at", "rt"}))
+@each("kind", sorted(set(KINDS) - {"at", "rt"}))
 def test_secret_pasted_by_mistake_is_named(grace: PortalUser, acme: Any, kind: str) -> None:
     page = inspect(grace, new_token(kind, acme.id))
     assert f"This looks like {KINDS[kind]}, not a token." in page

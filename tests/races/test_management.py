@@ -66,7 +66,7 @@ def test_chunked_body_over_the_limit_is_rejected(live_server: LiveServer, live_m
     """JS-2."""
     headers = bearer_header(live_make.bearer(live_make.organization()))
     for size, status in ((60_000, 400), (65_536 - 12, 400), (65_537 - 12, 413), (200_000, 413)):
-        connection = http.client.HTTPConnection(urlsplit(live_server.url).netloc, timeout=10)
+        connection = http.client.HTTPConnection(urlsplit(live_server.url).netloc, timeout=60)
         whole = b'{"nmae": "' + b"x" * size + b'"}'
         pieces = (whole[start : start + 1000] for start in range(0, len(whole), 1000))
         connection.request(

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from uuid import UUID
 
-import pytest
-
 from app.rules.identifiers import (
     decode_uuid,
     encode_uuid,
@@ -18,6 +16,7 @@ from app.rules.identifiers import (
     parse_public_id,
     public_id,
 )
+from tests.support.cases import each
 
 KEY = "0abcd123"
 EDGES = [
@@ -29,7 +28,7 @@ EDGES = [
 ]
 
 
-@pytest.mark.parametrize("value", EDGES)
+@each("value", EDGES)
 def test_public_id_is_parsed_back(value: UUID) -> None:
     assert decode_uuid(encode_uuid(value)) == value
     assert parse_public_id("usr", public_id("usr", value)) == value
@@ -54,7 +53,7 @@ def test_ids_of_the_same_millisecond_keep_their_order() -> None:
     assert sorted(set(made)) == made
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "",
@@ -87,7 +86,7 @@ def test_client_id_never_equals_a_subject() -> None:
     assert parse_client_id(public_id("usr", value)) is None
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         f"cli_{KEY}",

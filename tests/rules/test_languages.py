@@ -6,8 +6,6 @@ import pickle
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
-
 from app.rules.languages import moments
 from app.rules.languages.translation import (
     LANGUAGES,
@@ -18,11 +16,12 @@ from app.rules.languages.translation import (
     spoken,
     translate,
 )
+from tests.support.cases import each
 
 GERMAN = {"Use at least %(least)s characters.": "Mindestens %(least)s Zeichen.", "Saved.": "Gespeichert."}
 
 
-@pytest.mark.parametrize(
+@each(
     ("tag", "language"),
     [
         ("de", "de"), ("de-CH", "de"), ("DE_at", "de"), ("en-GB", "en"), ("fr", None), ("", None), ("*", None),
@@ -33,7 +32,7 @@ def test_language_tag_maps_to_a_supported_language(tag: object, language: str | 
     assert spoken(tag) == language
 
 
-@pytest.mark.parametrize(
+@each(
     ("known", "language"),
     [
         ({"wished": ["fr", "de-CH"], "own": "en", "accepted": ["en"], "default": "en"}, "de"),
@@ -79,7 +78,7 @@ def test_times_are_formatted_in_the_language() -> None:
     assert (moments.exact_span(60, "de"), moments.exact_span(86_400 * 30, "de")) == ("1 Minute", "30 Tage")
 
 
-@pytest.mark.parametrize(
+@each(
     ("zone", "day", "moment", "exact"),
     [
         ("Europe/Zurich", "6 Mar 2026", "6 Mar 2026, 00:02 CET", "6 Mar 2026, 00:02:09 Europe/Zurich"),

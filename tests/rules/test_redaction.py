@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
-
 from app.rules import identifiers
 from app.rules.identifiers import new_id
 from app.rules.redaction import redact
+from tests.support.cases import each
 
 KEY = "0" * 32
 JWT = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ1c3JfMSJ9.c2lnbmF0dXJl"
 
 
-@pytest.mark.parametrize("kind", ["cs", "at", "ac", "ss", "ar", "iv", "su", "rs"])
+@each("kind", ["cs", "at", "ac", "ss", "ar", "iv", "su", "rs"])
 def test_redacted_token_keeps_only_its_kind(kind: str) -> None:
     token = identifiers.new_token(kind, "0123abcd")
     assert redact(f"found {token}.") == f"found gth_{kind}_[redacted]."
@@ -24,7 +23,7 @@ def test_complete_and_truncated_refresh_tokens_are_redacted() -> None:
     assert redact(token[:40]) == "gth_rt_[redacted]"
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "secret"),
     [
         ("Authorization: Basic Y2xpOnNlY3JldA==", "Y2xp"),
@@ -49,7 +48,7 @@ def test_value_after_secret_name_is_redacted(text: str, secret: str) -> None:
     assert "[redacted" in redact(text)
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "GET /oauth/token 200",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from app.rules.scopes import (
     disallowed_scopes,
     format_scope,
@@ -12,9 +10,10 @@ from app.rules.scopes import (
     parse_scope,
     restrict_scopes,
 )
+from tests.support.cases import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "expected"),
     [
         ("", ()),
@@ -29,7 +28,7 @@ def test_scope_parameter_keeps_its_order(text, expected):
     assert parse_scope(text) == expected
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [" ", " openid", "openid ", "openid  email", "openid\temail", "openid\n", 'a"b', "a\\b", "ä", "a\x00", "x" * 129,
      " ".join(f"s{n}" for n in range(101))],
@@ -38,7 +37,7 @@ def test_malformed_scope_parameter_is_none(text):
     assert parse_scope(text) is None
 
 
-@pytest.mark.parametrize("text", ["", "a b", 'a"', "a\\", "é", "x" * 129, "a\n"])
+@each("text", ["", "a b", 'a"', "a\\", "é", "x" * 129, "a\n"])
 def test_invalid_scope_is_rejected(text):
     assert not is_scope(text)
 

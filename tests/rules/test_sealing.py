@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.rules.sealing import UnsealError, derive, seal, unseal
+from tests.support.cases import each
 
 KEY, OTHER_KEY = bytes(range(32)), bytes(range(1, 33))
 PLACE = b"1|0abcd123|credential|7"
@@ -15,7 +16,7 @@ def test_unseal_returns_the_plaintext() -> None:
     assert unseal(KEY, seal(KEY, b"", PLACE), PLACE) == b""
 
 
-@pytest.mark.parametrize(
+@each(
     ("key", "place"),
     [(OTHER_KEY, PLACE), (KEY, b""), (KEY, PLACE + b" "), (KEY, b"1|0abcd123|credential|8")],
     ids=["another key", "no place", "a longer place", "another row"],
@@ -35,7 +36,7 @@ def test_every_changed_bit_is_detected() -> None:
                 unseal(KEY, bytes(changed), PLACE)
 
 
-@pytest.mark.parametrize("length", [0, 1, 5, 12, 13, 20, 28])
+@each("length", [0, 1, 5, 12, 13, 20, 28])
 def test_truncated_bytes_cannot_be_unsealed(length: int) -> None:
     with pytest.raises(UnsealError):
         unseal(KEY, seal(KEY, b"a secret", PLACE)[:length], PLACE)

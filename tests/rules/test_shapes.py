@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-import pytest
-
 from app.rules.fields import MAX_UNKNOWN, FieldProblem, ValidationErrors
 from app.rules.shapes import (
     Between,
@@ -20,6 +18,7 @@ from app.rules.shapes import (
     create_shape,
     parse_time,
 )
+from tests.support.cases import each
 
 
 def _not_zz(value: str) -> FieldProblem | None:
@@ -80,7 +79,7 @@ def test_all_errors_are_reported_at_once() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each(
     ("field", "value", "message"),
     [
         ("name", 5, "This must be a string, not a number."),
@@ -101,7 +100,7 @@ def test_message_says_how_to_fix_the_value(field: str, value: Any, message: str)
     assert [text for _, text in errors.values()] == [message]
 
 
-@pytest.mark.parametrize("value", ["5", 5.0, True, "five"])
+@each("value", ["5", 5.0, True, "five"])
 def test_value_of_another_type_is_never_converted(value: Any) -> None:
     assert codes_of({"name": "N", "part": {"email": "e", "size": value}}) == {"part.size": "wrong_type"}
 
@@ -153,7 +152,7 @@ def test_shape_from_dataclass_makes_fields_optional_and_nullable() -> None:
         assert {error.field: error.code for error in errors.errors} == expected
 
 
-@pytest.mark.parametrize("value", ["", "soon", "2030-01-31T12:00:00", "9999-12-31T23:59:59-12:00", 5, None])
+@each("value", ["", "soon", "2030-01-31T12:00:00", "9999-12-31T23:59:59-12:00", 5, None])
 def test_time_without_zone_or_out_of_range_is_rejected(value: Any) -> None:
     assert parse_time(value) is None
 

@@ -7,9 +7,10 @@ import json
 import pytest
 
 from app.rules.strict_json import MAX_DEPTH, InvalidJson, load_object
+from tests.support.cases import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("body", "expected"),
     [
         (b"{}", {}),
@@ -27,7 +28,7 @@ def test_object_is_parsed(body, expected):
     assert load_object(body) == expected
 
 
-@pytest.mark.parametrize(
+@each(
     "body",
     [
         b"",

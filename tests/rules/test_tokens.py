@@ -6,8 +6,6 @@ import hashlib
 import re
 import zlib
 
-import pytest
-
 from app.rules.identifiers import (
     ACCESS_TOKEN,
     AUTHORIZATION_CODE,
@@ -29,6 +27,7 @@ from app.rules.identifiers import (
     new_token,
     parse_token,
 )
+from tests.support.cases import each
 
 KINDS = (
     *(CLIENT_SECRET, ACCESS_TOKEN, AUTHORIZATION_CODE, SESSION),
@@ -43,7 +42,7 @@ def checked(body: str) -> str:
     return f"{body}{zlib.crc32(body.encode()):08x}"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each("kind", KINDS)
 def test_token_names_its_kind_and_organization(kind: str) -> None:
     token = new_token(kind, KEY)
     assert parse_token(token) == ParsedToken(kind, KEY)
@@ -71,9 +70,7 @@ def test_only_the_digest_of_the_whole_token_is_stored() -> None:
     assert len(hint(token)) == 4
 
 
-@pytest.mark.parametrize(
-    "make", [lambda: new_token(ACCESS_TOKEN, KEY), lambda: new_refresh_token(KEY, new_id(), TAG_KEY)]
-)
+@each("make", [lambda: new_token(ACCESS_TOKEN, KEY), lambda: new_refresh_token(KEY, new_id(), TAG_KEY)])
 def test_every_changed_character_is_detected(make) -> None:
     token = make()
     for place, char in enumerate(token):
@@ -105,7 +102,7 @@ NOT_OURS = {
 }
 
 
-@pytest.mark.parametrize("text", NOT_OURS.values(), ids=NOT_OURS.keys())
+@each("text", NOT_OURS.values(), ids=NOT_OURS.keys())
 def test_malformed_token_is_none(text: str) -> None:
     assert parse_token(text) is None
 

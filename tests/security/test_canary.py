@@ -23,7 +23,7 @@ def journey(live_server, live_make):  # type: ignore[no-untyped-def]
 
 
 def post(url: str, **arguments: object) -> requests.Response:
-    return requests.post(url, timeout=10, **arguments)  # type: ignore[arg-type]
+    return requests.post(url, timeout=60, **arguments)  # type: ignore[arg-type]
 
 
 def canaries(journey: Journey) -> dict[str, str]:
@@ -56,7 +56,7 @@ def canaries(journey: Journey) -> dict[str, str]:
         "data"
     ]
     revealed = requests.get(
-        f"{base}/clients/{journey.client.client_id}/credentials", headers=bearer, timeout=10
+        f"{base}/clients/{journey.client.client_id}/credentials", headers=bearer, timeout=60
     )
     assert revealed.ok, revealed.text
     organization = journey.client.organization.slug
@@ -106,7 +106,7 @@ def refuse_all(journey: Journey, secrets: dict[str, str]) -> None:
             headers = {} if "client_secret" in form else journey.client.basic
             post(f"{endpoint}/token", data=form, headers=headers)
         query = {"client_id": client_id, "redirect_uri": f"https://x.example/{anywhere}", "nonce": secret}
-        assert requests.get(f"{endpoint}/authorize", params=query, timeout=10).status_code == 400
+        assert requests.get(f"{endpoint}/authorize", params=query, timeout=60).status_code == 400
 
 
 def wait_for_the_log(journey: Journey) -> None:

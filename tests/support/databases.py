@@ -6,6 +6,7 @@ import contextlib
 import sqlite3
 import subprocess
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,9 @@ class Database(ABC):
     def connect(self) -> Any:
         """Return a raw autocommitting connection."""
 
+    def close(self) -> None:  # noqa: B027 - only SQLite keeps a connection
+        """Close what ``clean`` keeps open."""
+
     @abstractmethod
     def dump(self) -> bytes:
         """Return the contents of the database as bytes, binary columns unencoded."""
@@ -50,15 +54,17 @@ class Database(ABC):
 
     def rows(self) -> Rows:
         """Return the current rows, to be restored by ``clean``."""
-        return {table: self.query(f"SELECT * FROM {table}") for table in self._filled()}
+        with contextlib.closing(self.connect()) as connection:
+            filled = self._filled(connection.cursor())
+        return {table: self.query(f"SELECT * FROM {table}") for table in filled}
 
     def clean(self, to: Rows | None = None) -> None:
         """Delete every row added after the migrations; with ``to``, restore those rows."""
-        filled, wanted = self._filled(), self._seed if to is None else to
-        if not filled and not wanted:
-            return
-        with contextlib.closing(self.connect()) as connection:
+        with self._resetting() as connection:
             cursor = connection.cursor()
+            filled, wanted = self._filled(cursor), self._seed if to is None else to
+            if not filled and not wanted:
+                return
             cursor.execute(self.no_foreign_keys)
             cursor.execute("BEGIN")
             for table in filled:
@@ -83,11 +89,18 @@ class Database(ABC):
     no_foreign_keys: str
     mark: str
 
-    def _filled(self) -> list[str]:
+    @contextlib.contextmanager
+    def _resetting(self) -> Iterator[Any]:
+        """Yield a connection that finds, deletes and restores rows."""
+        with contextlib.closing(self.connect()) as connection:
+            yield connection
+
+    def _filled(self, cursor: Any) -> list[str]:
         if not self._tables:
             return []
         probes = (f"SELECT '{table}' FROM (SELECT 1 FROM {table} LIMIT 1) AS one" for table in self._tables)
-        return [row[0] for row in self.query(" UNION ALL ".join(probes))]
+        cursor.execute(" UNION ALL ".join(probes))
+        return [row[0] for row in cursor.fetchall()]
 
 
 class MariaDBDatabase(Database):
@@ -130,9 +143,25 @@ class SQLiteDatabase(Database):
         super().__init__()
         self.file = file
         self.url = f"sqlite:///{file}"
+        self._kept: sqlite3.Connection | None = None
 
     def connect(self) -> Any:
-        return sqlite3.connect(self.file, isolation_level=None, timeout=10)
+        return sqlite3.connect(self.file, isolation_level=None, timeout=60)
+
+    def close(self) -> None:
+        if self._kept is not None:
+            self._kept.close()
+
+    @contextlib.contextmanager
+    def _resetting(self) -> Iterator[Any]:
+        # Kept open until something fails, because each new connection reads the whole schema.
+        kept, self._kept = self._kept or self.connect(), None
+        try:
+            yield kept
+        except BaseException:
+            kept.close()
+            raise
+        self._kept = kept
 
     def dump(self) -> bytes:
         files = [f"{self.file}{suffix}" for suffix in ("", "-wal") if Path(f"{self.file}{suffix}").exists()]

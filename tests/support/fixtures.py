@@ -99,7 +99,9 @@ def instance(scratch: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def databases(request: pytest.FixtureRequest, scratch: Path, worker: str) -> Callable[[str], Database]:
+def databases(
+    request: pytest.FixtureRequest, scratch: Path, worker: str
+) -> Iterator[Callable[[str], Database]]:
     """This worker's database of an engine, created at first use."""
     made: dict[str, Database] = {}
 
@@ -111,7 +113,9 @@ def databases(request: pytest.FixtureRequest, scratch: Path, worker: str) -> Cal
                 made[engine] = MariaDBDatabase(request.getfixturevalue("mariadb"), f"test_{worker}")
         return made[engine]
 
-    return of
+    yield of
+    for database in made.values():
+        database.close()
 
 
 @pytest.fixture

@@ -99,7 +99,7 @@ class FormBrowser:
                 params=values if method == "GET" and values else None,
                 headers=headers,
                 allow_redirects=False,
-                timeout=15,
+                timeout=60,
             )
             if answer.is_redirect:
                 url, method, values = urljoin(url, answer.headers["Location"]), "GET", []

@@ -86,13 +86,13 @@ class MariaDB:
         server.password = str(address["password"])
         return server
 
-    def start(self, seconds: float = 60.0) -> MariaDB:
+    def start(self, seconds: float = 240.0) -> MariaDB:
         """Start the server and wait for so many seconds until it answers."""
         self.begin()
         self.wait(seconds)
         return self
 
-    def wait(self, seconds: float = 60.0) -> None:
+    def wait(self, seconds: float = 240.0) -> None:
         """Wait until the server answers."""
         process.wait_until(self._answers, f"MariaDB in {self.folder}", seconds=seconds)
 

@@ -54,7 +54,7 @@ def kill_group(process: subprocess.Popen[bytes]) -> None:
     """Kill every process of the group and reap the first."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    process.wait(10)
+    process.wait(60)
 
 
 # Until this process ends, so that no other one takes a port for a server that has not begun to listen.
@@ -89,7 +89,7 @@ def _is_free(port: int, taken: contextlib.ExitStack) -> bool:
 
 
 def wait_until(
-    condition: Callable[[], object], what: str, *, seconds: float = 30.0, pause: float = 0.02
+    condition: Callable[[], object], what: str, *, seconds: float = 60.0, pause: float = 0.02
 ) -> None:
     """Wait until the condition holds; fail naming ``what`` after the time limit."""
     deadline = time.monotonic() + seconds

@@ -98,7 +98,7 @@ class Started:
 
     def answers(self) -> float:
         """Return the seconds from the start to the first response."""
-        while time.monotonic() < self.begun + 60:
+        while time.monotonic() < self.begun + 240:
             if self.process.poll() is not None:
                 raise AssertionError(f"it ended with {self.process.returncode}:\n{self.output()}")
             try:
@@ -112,7 +112,7 @@ class Started:
         raise AssertionError(self.output())
 
     def get(self, path: str) -> str:
-        with urllib.request.urlopen(self.url + path, timeout=5) as answer:
+        with urllib.request.urlopen(self.url + path, timeout=30) as answer:
             body: bytes = answer.read()
         return body.decode()
 
@@ -125,7 +125,7 @@ class Started:
 
     def end(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(40)
+        return self.process.wait(120)
 
 
 @contextlib.contextmanager

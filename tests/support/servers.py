@@ -85,8 +85,8 @@ class LiveServer:
         """The same instance in this process, on a database that this migrates."""
         return application(self.database, self.instance, self.url)
 
-    def start(self, seconds: float = 60) -> None:
-        """Start the server and wait for so many seconds until it answers."""
+    def start(self, seconds: float = 240) -> None:
+        """Start the server and wait for so many seconds until it answers; one that ends fails at once."""
         env = (
             os.environ
             | environment(self.database, self.instance, self.url)
@@ -105,7 +105,7 @@ class LiveServer:
     def stop(self) -> None:
         """Stop the server; fail if its log has warnings that were not ``expected``."""
         if self._process is not None:
-            process.stop(self._process, patience=60 if self._is_script else 10)
+            process.stop(self._process, patience=60)
             troubles = self.troubles()
             assert not troubles, "\n".join(["the server's log tells of trouble:", *troubles])
 
@@ -157,7 +157,7 @@ class LiveServer:
         if self._process.poll() is not None:
             raise RuntimeError(f"the server did not start:\n{self.logs()[-3000:]}")
         try:
-            with urllib.request.urlopen(f"{self.url}/healthz", timeout=2, context=self._trust) as answer:
+            with urllib.request.urlopen(f"{self.url}/healthz", timeout=10, context=self._trust) as answer:
                 return bool(answer.status == 200)
         except (urllib.error.URLError, ConnectionError, TimeoutError):
             return False

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from flask import Flask
 
+from tests.support.cases import each
+
 PROGRAMS = {"Accept": "application/json"}
 BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
@@ -21,7 +23,7 @@ def test_browser_error_is_a_page(http: Any, app: Flask, path: str) -> None:
     assert answer.headers["X-Request-Id"] in answer.text
 
 
-@pytest.mark.parametrize(
+@each(
     ("path", "headers"),
     [
         ("/clients/x/y/z", {}),

@@ -13,6 +13,7 @@ from werkzeug.exceptions import ServiceUnavailable, TooManyRequests
 from app.operations.directory import lookups
 from app.rules.errors import Unavailable
 from tests.factories import Factory, MadeClient, bearer_header
+from tests.support.cases import each
 
 pytestmark = pytest.mark.either
 
@@ -58,7 +59,7 @@ def readable_by(answer: Any) -> str | None:
     return found
 
 
-@pytest.mark.parametrize(
+@each(
     ("method", "path", "status"),
     [
         *(("POST", path, 400) for path in APP_ENDPOINTS if not path.endswith("userinfo")),
@@ -75,7 +76,7 @@ def readable_by(answer: Any) -> str | None:
         ("GET", "/api/v1/nothing", 404),
     ],
 )
-@pytest.mark.parametrize("origin", [OTHER, "null"])
+@each("origin", [OTHER, "null"])
 def test_errors_of_app_endpoints_are_readable_by_every_page(
     http: FlaskClient, client: MadeClient, method: str, path: str, status: int, origin: str
 ) -> None:
@@ -84,8 +85,8 @@ def test_errors_of_app_endpoints_are_readable_by_every_page(
     assert (answer.status_code, readable_by(answer)) == (status, "*")
 
 
-@pytest.mark.parametrize("path", PAGES)
-@pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS"])
+@each("path", PAGES)
+@each("method", ["GET", "POST", "OPTIONS"])
 def test_pages_and_server_endpoints_are_not_readable(
     http: FlaskClient, client: MadeClient, path: str, method: str
 ) -> None:
@@ -233,8 +234,8 @@ def test_every_route_answers_head_and_options(app: Flask, http: FlaskClient, cli
         assert "OPTIONS" in re.split(", *", answer.headers["Allow"])
 
 
-@pytest.mark.parametrize("path", [*API, *APP_ENDPOINTS, "/portal/acme", f"{ISSUER}/login"])
-@pytest.mark.parametrize("error", [ServiceUnavailable, TooManyRequests, Unavailable])
+@each("path", [*API, *APP_ENDPOINTS, "/portal/acme", f"{ISSUER}/login"])
+@each("error", [ServiceUnavailable, TooManyRequests, Unavailable])
 def test_429_and_503_say_when_to_try_again(
     app: Flask,
     http: FlaskClient,

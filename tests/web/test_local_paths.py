@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from app.web.browser_session import own_path
+from tests.support.cases import each
 
 FOREIGN = [
     None,
@@ -56,12 +55,12 @@ FOREIGN = [
 ]
 
 
-@pytest.mark.parametrize("text", FOREIGN)
+@each("text", FOREIGN)
 def test_foreign_path_returns_the_default(text):
     assert own_path(text, "/home") == "/home"
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "/",

@@ -8,6 +8,7 @@ import pytest
 from flask.testing import FlaskClient
 
 from tests.factories import Factory, bearer_header
+from tests.support.cases import each
 
 pytestmark = pytest.mark.either
 
@@ -56,7 +57,7 @@ def api(http: FlaskClient, make: Factory) -> Api:
     return made
 
 
-@pytest.mark.parametrize(
+@each(
     ("entry", "field", "code"),
     [
         ("department", "", "wrong_type"),
@@ -95,7 +96,7 @@ def test_values_are_stored_replaced_and_listed(api: Api) -> None:
     assert api.put(made["id"], attributes=None).get_json()["data"]["attributes"] == {}
 
 
-@pytest.mark.parametrize(
+@each(
     ("values", "key", "code"),
     [
         ({"department": "Sales"}, "department", "not_allowed"),

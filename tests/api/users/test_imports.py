@@ -16,6 +16,7 @@ from app.rules.actor import Actor
 from app.rules.users import user_import
 from app.web import request_bodies
 from tests.factories import Factory, bearer_header
+from tests.support.cases import each
 from tests.support.databases import Database
 from tests.support.importing import user_rows
 from tests.support.request_bodies import BodyWithCallback, StalledBody
@@ -123,7 +124,7 @@ def test_idempotency_key_creates_one_import(
     assert database.count("user_imports") == database.count("user_import_parts") == 1
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "kind", "query", "status", "field"),
     [
         ("emial\nx", "text/csv", {}, 400, "file"),

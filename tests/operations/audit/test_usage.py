@@ -30,6 +30,7 @@ from app.rules.errors import Forbidden, InvalidInput, NotFound
 from app.rules.identifiers import new_id
 from tests.factories import Factory, MadeClient
 from tests.operations.maintenance.test_janitor import SYSTEM
+from tests.support.cases import each
 from tests.support.databases import Database
 from tests.support.traffic import fill_counters
 
@@ -168,7 +169,7 @@ def test_organization_sees_nothing_of_another_one(place: Place, make: Factory) -
             call()
 
 
-@pytest.mark.parametrize(
+@each(
     "call",
     [
         lambda actor, place: usage.get_traffic(actor, hours=24),
@@ -222,7 +223,7 @@ def test_usage_of_a_time_has_only_its_days(place: Place) -> None:
     assert found.since <= datetime.fromisoformat(since) < datetime.fromisoformat(until) <= found.until
 
 
-@pytest.mark.parametrize(
+@each(
     ("filters", "field"),
     [
         ({"interval": "week"}, "interval"),

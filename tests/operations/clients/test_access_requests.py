@@ -17,6 +17,7 @@ from app.rules.directory.permissions import BUILT_IN_ROLES
 from app.rules.errors import Conflict, DomainError, Forbidden, InvalidInput, NotFound
 from tests.factories import Factory
 from tests.oauth.conftest import audited
+from tests.support.cases import each
 from tests.support.databases import Database
 
 MACHINE: dict[str, Any] = {"type": "machine", "redirect_uris": [], "grant_types": ["client_credentials"]}
@@ -139,7 +140,7 @@ def test_only_those_who_manage_the_api_decide(place: Place, decide: str) -> None
         getattr(access_decisions, decide)(reader, request.public_id)
 
 
-@pytest.mark.parametrize(
+@each(
     ("changes", "error", "field"),
     [
         ({"reason": " "}, InvalidInput, "reason"),

@@ -12,6 +12,7 @@ from app.operations.clients import clients
 from app.rules.actor import Actor
 from app.rules.errors import Forbidden, InvalidInput
 from tests.factories import Factory
+from tests.support.cases import each
 
 NAMES = ["apple", "Banana", "cherry", "Äpfel", "apple", "date", "elder_berry", "100% fig"]
 
@@ -44,8 +45,9 @@ def pages(actor: Actor, limit: int, **how) -> list[str]:
             return names
 
 
-@pytest.mark.parametrize("limit", [1, 3, 8])
-@pytest.mark.parametrize("sort", ["name", "-name", "created_at", "-created_at"])
+@pytest.mark.both
+@each("limit", [1, 3, 8])
+@each("sort", ["name", "-name", "created_at", "-created_at"])
 def test_pages_contain_each_client_once_in_order(admin: Actor, limit: int, sort: str) -> None:
     whole = [client.name for client in clients.list_clients(admin, limit=100, sort=sort).items]
     assert pages(admin, limit, sort=sort) == whole
@@ -58,7 +60,8 @@ def test_pages_contain_each_client_once_in_order(admin: Actor, limit: int, sort:
         )
 
 
-@pytest.mark.parametrize(
+@pytest.mark.both
+@each(
     ("query", "found"),
     [
         ("apple", {"apple"}),
@@ -92,7 +95,7 @@ def test_filters_match_exactly(admin: Actor) -> None:
         clients.list_clients(admin, sort="colour")
 
 
-@pytest.mark.parametrize("after", [("x",), ("a", "b", "c"), (), ("apple", "not-an-id")])
+@each("after", [("x",), ("a", "b", "c"), (), ("apple", "not-an-id")])
 def test_cursor_of_another_list_is_rejected(admin: Actor, after: tuple[str, ...]) -> None:
     with pytest.raises(InvalidInput):
         clients.list_clients(admin, after=after)

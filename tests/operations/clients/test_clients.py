@@ -17,6 +17,7 @@ from app.rules.actor import Actor
 from app.rules.errors import Conflict, DomainError, Forbidden, InvalidInput, NotFound, PreconditionFailed
 from app.rules.identifiers import new_id, parse_client_id
 from tests.factories import Factory
+from tests.support.cases import each
 from tests.support.databases import Database
 
 GOOD: dict[str, Any] = {
@@ -218,9 +219,7 @@ def test_deleted_client_is_not_a_connected_app(context: Flask, make: Factory) ->
     assert list_consents(actor) == []
 
 
-@pytest.mark.parametrize(
-    "client_id", ["", "cli_x", "x" * 500, "cli_00000000_00000000000000000000000000", "cli_\x00"]
-)
+@each("client_id", ["", "cli_x", "x" * 500, "cli_00000000_00000000000000000000000000", "cli_\x00"])
 def test_invalid_client_id_is_not_found(admin: Actor, client_id: str) -> None:
     for act in (clients.get_client, clients.delete_client, credentials.list_credentials):
         with pytest.raises(NotFound):

@@ -15,6 +15,7 @@ from app.operations.store import clock
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, NotFound
 from tests.factories import Factory, MadeClient
+from tests.support.cases import each
 from tests.support.databases import Database
 
 
@@ -205,7 +206,7 @@ def test_tokens_of_a_revoked_secret_stay_valid_unless_revoked(
     assert (later.credentials, later.tokens) == (0, 0 if takes_tokens else 1)
 
 
-@pytest.mark.parametrize("credential_id", ["", "sec_x", "cli_x", "sec_00000000000000000000000000", "x" * 300])
+@each("credential_id", ["", "sec_x", "cli_x", "sec_00000000000000000000000000", "x" * 300])
 def test_unknown_secret_is_not_found(admin: Actor, client: MadeClient, credential_id: str) -> None:
     for act in (
         lambda: credentials.get_credential(admin, client.client_id, credential_id),

@@ -23,6 +23,7 @@ from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.store import clock
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound, PreconditionFailed
 from tests.factories import Factory
+from tests.support.cases import each
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def test_token_is_created_with_its_terms_and_audited(
     assert audit_actions() == ["registration_token.created"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("terms", "field"),
     [
         ({}, "name"),

@@ -14,6 +14,7 @@ from app.rules.actor import Actor
 from app.rules.errors import Conflict, DomainError, Forbidden, InvalidInput, NotFound, PreconditionFailed
 from tests.factories import Factory
 from tests.support.applications import BASE_URL
+from tests.support.cases import each
 from tests.support.databases import Database
 
 GOOD: dict[str, Any] = {
@@ -75,7 +76,7 @@ def test_resource_is_created_with_its_scopes(admin: Actor, database: Database) -
     assert catalog.owners == {"orders:read": GOOD["identifier"], "orders:write": GOOD["identifier"]}
 
 
-@pytest.mark.parametrize(
+@each(
     ("changes", "field", "code"),
     [
         ({"identifier": None}, "identifier", "required"),

@@ -12,6 +12,7 @@ from app.rules.actor import Actor
 from app.rules.clients.client_types import TOKEN_EXCHANGE
 from app.rules.errors import Forbidden, InvalidInput
 from tests.factories import Factory
+from tests.support.cases import each
 
 OWN = ("clients:read:own", "clients:write:own", "credentials:read:own", "credentials:write:own")
 GOOD: dict[str, Any] = {
@@ -95,7 +96,7 @@ def test_resources_require_the_resources_permission(context: Flask, make: Factor
         assert clients.register_client(actor, wanted).client.resources == ("https://api.example",)
 
 
-@pytest.mark.parametrize("rest", ["", "/", "/management", "/organizations/acme", "?x=1"])
+@each("rest", ["", "/", "/management", "/organizations/acme", "?x=1"])
 def test_service_url_cannot_be_a_resource(context: Flask, make: Factory, rest: str) -> None:
     """Only this service may read tokens for its own URL (IT-1)."""
     organization = make.organization()

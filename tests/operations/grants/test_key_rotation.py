@@ -32,6 +32,7 @@ from app.operations.tokens.signing_key_lists import get_signing_key, list_signin
 from app.rules.actor import Actor
 from app.rules.errors import Forbidden, InvalidInput, NotFound
 from tests.factories import Factory
+from tests.support.cases import each
 
 HOUR = timedelta(hours=1)
 
@@ -249,9 +250,7 @@ def test_default_algorithm_is_the_organizations(make: Factory, organization: Org
     assert rotate_signing_key(admin, "acme", algorithm="EdDSA").algorithm == "EdDSA"
 
 
-@pytest.mark.parametrize(
-    "body", [{"algorithm": "HS256"}, {"algorithm": "none"}, {"algorithm": 1}, {"emergency": "yes"}]
-)
+@each("body", [{"algorithm": "HS256"}, {"algorithm": "none"}, {"algorithm": 1}, {"emergency": "yes"}])
 def test_every_invalid_field_is_named(
     make: Factory, organization: OrganizationSnapshot, body: dict[str, Any]
 ) -> None:

@@ -19,6 +19,7 @@ from app.operations.mail.notices import notify_user
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
 from app.rules.languages.translation import lazy_gettext
+from tests.support.cases import each
 from tests.support.mail_server import Mailbox, plain
 
 pytestmark = pytest.mark.usefixtures("context")
@@ -83,7 +84,7 @@ def test_notice_uses_the_language_at_its_creation(make: Any, box: Mailbox, deliv
     assert "Firefox auf Windows" in plain(mail) and "von 192.0.2.7 aus" in plain(mail)
 
 
-@pytest.mark.parametrize("name", LETTERS)
+@each("name", LETTERS)
 def test_every_email_is_fully_translated(make: Any, name: str) -> None:
     source = (ROOT / f"templates/mail/{name}.txt").read_text()
     names = set(re.findall(r"\{\{ (\w+)|=(\w+)\||if (\w+)\b|\((\w+)\)|=(\w+)", source))

@@ -20,6 +20,7 @@ from app.operations.maintenance.database_checks import Finding, _connections, _s
 from app.operations.maintenance.doctor import Diagnosis, run_checks
 from app.operations.store import checkpoints, clock, keyring
 from tests.factories import Factory
+from tests.support.cases import each
 from tests.support.databases import Database, MariaDBDatabase
 from tests.support.https_server import Response, https_server
 
@@ -167,7 +168,7 @@ ROWS = "GRANT SELECT, INSERT, UPDATE, DELETE ON `gatehouse`.* TO `gatehouse`@`%`
 USAGE = "GRANT USAGE ON *.* TO `gatehouse`@`%` IDENTIFIED BY PASSWORD '*D8' REQUIRE SSL"
 
 
-@pytest.mark.parametrize(
+@each(
     ("lines", "words"),
     [
         ([USAGE, ROWS], "may only read and write rows"),
@@ -202,7 +203,7 @@ GOOD_SESSION = {
 }
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "value", "words"),
     [
         ("tx_isolation", "REPEATABLE-READ", "Isolation is REPEATABLE-READ"),

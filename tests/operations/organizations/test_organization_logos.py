@@ -15,6 +15,7 @@ from app.operations.organizations import branding, organizations, settings
 from app.rules.errors import Forbidden, InvalidInput, NotFound, PreconditionFailed
 from app.rules.organizations.settings_table import LOGO_PATH
 from tests.factories import Factory
+from tests.support.cases import each
 from tests.support.databases import Database
 from tests.support.pictures import PNG, SVG, bomb, picture
 from tests.support.threads import at_once
@@ -59,7 +60,7 @@ def test_uploaded_logo_is_converted_and_setting_is_its_path(
     assert lookups.get_organization_by_id(acme.id).settings["branding"]["logo"] == address
 
 
-@pytest.mark.parametrize("what", HOSTILE)
+@each("what", HOSTILE)
 def test_invalid_image_changes_nothing(context: Flask, make: Factory, database: Database, what: str) -> None:
     acme = make.organization()
     with pytest.raises(InvalidInput) as refused:
@@ -130,7 +131,7 @@ def test_logo_of_a_deleted_organization_is_not_found(context: Flask, make: Facto
         branding.get_logo_picture(*named(address))
 
 
-@pytest.mark.parametrize(
+@each(
     ("organization_id", "digest"),
     [("nobody", "0" * 64), ("0" * 8, "0" * 64), ("0" * 8, "../../etc"), ("\0" * 8, "é" * 64)],
 )

@@ -16,6 +16,7 @@ from app.operations.store import clock
 from app.rules.directory.permissions import permissions_of_role
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound, PreconditionFailed
 from tests.factories import Factory
+from tests.support.cases import each
 from tests.support.databases import Database
 
 
@@ -54,7 +55,7 @@ def test_root_creates_organization_with_keys_scopes_settings_and_administrator(
     assert told == {make.root().id, view.id}
 
 
-@pytest.mark.parametrize(
+@each(
     ("fields", "wrong"),
     [
         ({}, {"name": "required"}),

@@ -26,6 +26,7 @@ from app.rules import identifiers
 from app.rules.directory.permissions import PERMISSIONS, ROOT_ONLY
 from app.rules.errors import InvalidInput, NotFound
 from tests.factories import PASSWORD, Factory
+from tests.support.cases import each
 from tests.support.databases import Database
 
 GOOD: dict[str, Any] = {
@@ -135,7 +136,7 @@ def test_all_invalid_fields_are_named_and_nothing_is_created(context: Flask, dat
     assert is_setup_token(token), "a typing error costs no token"
 
 
-@pytest.mark.parametrize("slug", ["root", "admin", "x", "-acme", "ACME", "a" * 41])
+@each("slug", ["root", "admin", "x", "-acme", "ACME", "a" * 41])
 def test_organization_id_must_be_free(slug: str, context: Flask) -> None:
     with pytest.raises(InvalidInput) as refusal:
         complete_setup(None, **GOOD, organization_id=slug)

@@ -63,6 +63,7 @@ def test_right_password_starts_session_stored_as_digest(acme: Any, ada: Any) -> 
     assert (view.user_email, view.amr) == ("ada@acme.example", ("pwd",))
 
 
+@pytest.mark.both
 @pytest.mark.parametrize("email", ["ADA@Acme.Example", "  ada@acme.example ", "ａda@acme.example"])
 def test_email_is_matched_in_any_spelling(acme: Any, ada: Any, email: str) -> None:
     assert isinstance(attempt_sign_in(acme, email, PASSWORD), SignedIn)

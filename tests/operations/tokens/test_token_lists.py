@@ -15,6 +15,7 @@ from app.operations.tokens.revocation import revoke_token
 from app.operations.tokens.tokens import find_token
 from app.rules.errors import Forbidden, InvalidInput, NotFound
 from tests.factories import Factory
+from tests.support.cases import each
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def test_client_token_is_listed_without_its_value(make: Factory, place: Any) -> 
         assert token_lists.list_tokens(make.actor(acme), filters={name: sent}).items == ()
 
 
-@pytest.mark.parametrize("name", ["client_id", "user_id", "credential_id", "digest"])
+@each("name", ["client_id", "user_id", "credential_id", "digest"])
 def test_unknown_filter_is_rejected(make: Factory, place: Any, name: str) -> None:
     with pytest.raises(InvalidInput):
         token_lists.list_tokens(make.actor(place[0]), filters={name: "x"})

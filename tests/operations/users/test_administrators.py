@@ -22,6 +22,7 @@ from app.operations.users.users import disable_user
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound
 from app.rules.identifiers import new_id, public_id
 from tests.factories import Factory
+from tests.support.cases import each
 from tests.support.databases import Database
 from tests.support.threads import at_once
 
@@ -61,7 +62,7 @@ def test_unverified_email_cannot_be_assigned_a_role(context: Flask, make: Factor
     assert administrators.add_administrator(make.actor(acme), acme.slug, user_id=told).admin is not None
 
 
-@pytest.mark.parametrize(
+@each(
     ("fields", "wrong"),
     [
         ({}, {"user_id": "required"}),
@@ -299,7 +300,7 @@ def test_invitation_token_is_not_stored(context: Flask, make: Factory, database:
     assert token.encode() not in database.dump()
 
 
-@pytest.mark.parametrize("token", ["", "x", "gth_iv_", "gth_ss_" + "0" * 59, "\x00", "é" * 40])
+@each("token", ["", "x", "gth_iv_", "gth_ss_" + "0" * 59, "\x00", "é" * 40])
 def test_malformed_invitation_token_is_not_found(context: Flask, make: Factory, token: str) -> None:
     assert invitations.find_invitation(token) is None
 

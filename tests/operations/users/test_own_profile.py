@@ -17,6 +17,7 @@ from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, InvalidInput
 from tests.oauth.conftest import audited
 from tests.rules.users.test_profile import WHOLE
+from tests.support.cases import each
 from tests.support.databases import Database
 
 pytestmark = pytest.mark.usefixtures("context")
@@ -56,7 +57,7 @@ def test_change_is_rejected_where_not_allowed(make: Any, ada: Any, acme: Any) ->
         change_profile(Actor.system(acme.id), name="Ada", profile={})
 
 
-@pytest.mark.parametrize("name", ["", "   ", "x" * 101, "A\u202eB", "A\nB", "A\x00"])
+@each("name", ["", "   ", "x" * 101, "A\u202eB", "A\nB", "A\x00"])
 def test_misleading_name_is_rejected_and_nothing_is_written(
     make: Any, acme: Any, ada: Any, database: Database, name: str
 ) -> None:

@@ -39,6 +39,7 @@ def test_email_is_unique_within_an_organization(make: Any) -> None:
         get_user(globex.id, first.id)
 
 
+@pytest.mark.both
 @pytest.mark.parametrize(
     ("email", "other"), [("ádmin@x.example", "admin@x.example"), ("straße@x.example", "strasse@x.example")]
 )

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from app.rules.audit.events import FieldChange, diff_documents
+from tests.support.cases import each
 
 CASES = [
     (None, None, []),
@@ -25,6 +24,6 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("before", "after", "expected"), CASES)
+@each(("before", "after", "expected"), CASES)
 def test_diff_lists_changed_paths(before: Any, after: Any, expected: list[FieldChange]) -> None:
     assert list(diff_documents(before, after)) == expected

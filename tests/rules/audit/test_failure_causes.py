@@ -6,10 +6,9 @@ import ast
 import re
 from pathlib import Path
 
-import pytest
-
 from app.rules.audit.failed_requests import CAUSES, CAUSES_BY_ERROR, default_cause
 from app.rules.errors import DomainError, InvalidGrant
+from tests.support.cases import each
 
 APP = Path(__file__).resolve().parents[3] / "app"
 TABLE = APP / "rules" / "audit" / "failed_requests.py"
@@ -47,7 +46,7 @@ def test_every_explained_cause_is_used() -> None:
     assert set(CAUSES) - named == set()
 
 
-@pytest.mark.parametrize("code", CAUSES)
+@each("code", CAUSES)
 def test_explanation_has_two_sentences(code: str) -> None:
     explanation = CAUSES[code]
     assert explanation.what[0].isupper() and explanation.what.endswith(".")

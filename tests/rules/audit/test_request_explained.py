@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from app.rules.audit.failed_requests import CAUSES
 from app.rules.audit.request_explained import (
     BAD,
@@ -18,6 +16,7 @@ from app.rules.audit.request_explained import (
 )
 from app.rules.audit.request_fixes import FIXES, propose_fix
 from app.rules.clients.client_metadata import ClientMetadata
+from tests.support.cases import each
 
 CLIENT = ClientMetadata(
     name="Orchard",
@@ -29,7 +28,7 @@ CLIENT = ClientMetadata(
 )
 
 
-@pytest.mark.parametrize(
+@each(
     ("endpoint", "grant_type", "cause", "stopped"),
     [
         ("authorize", None, "redirect_uri_not_registered", "Authorize"),
@@ -52,7 +51,7 @@ def test_flow_stops_at_the_step_of_the_request(
     ]
 
 
-@pytest.mark.parametrize(
+@each(
     ("endpoint", "cause", "expected"),
     [
         ("authorize", "redirect_uri_not_registered", "The user saw an error page instead of the sign-in."),
@@ -82,7 +81,7 @@ def test_parameters_have_verdicts() -> None:
     assert verdicts == {"response_type": OK, "redirect_uri": BAD, "scope": BAD, "state": UNKNOWN}
 
 
-@pytest.mark.parametrize(
+@each(
     ("cause", "expected", "missing"),
     [
         ("pkce_missing", (), ["code_challenge", "code_challenge_method"]),
@@ -126,7 +125,7 @@ def test_every_fix_is_of_a_known_cause_and_offered_once() -> None:
     assert propose_fix("client_disabled", CLIENT, None) is None
 
 
-@pytest.mark.parametrize(
+@each(
     ("cause", "received"),
     [
         ("scope_not_allowed", "users:write"),

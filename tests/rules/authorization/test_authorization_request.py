@@ -8,6 +8,7 @@ import pytest
 
 from app.rules.authorization.authorization_request import parse_authorization_request
 from app.rules.errors import AuthorizationError
+from tests.support.cases import each
 
 URI = "https://rp.example/cb"
 GOOD = {
@@ -41,7 +42,7 @@ def test_valid_request_is_parsed_unchanged() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each(
     "harmless",
     [
         {"unknown": "x"},
@@ -58,7 +59,6 @@ def test_valid_request_is_parsed_unchanged() -> None:
         {"max_age": "315360000"},
         {"scope": "email openid email"},
     ],
-    ids=str,
 )
 def test_ignored_values_are_accepted(harmless: dict[str, str | None]) -> None:
     check(**harmless)
@@ -102,7 +102,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("code", "changes"), REFUSED, ids=str)
+@each(("code", "changes"), REFUSED)
 def test_invalid_request_has_its_error_code_and_quotes_nothing(
     code: str, changes: dict[str, str | None]
 ) -> None:
@@ -115,7 +115,7 @@ def test_invalid_request_has_its_error_code_and_quotes_nothing(
             assert value not in refused.value.description
 
 
-@pytest.mark.parametrize("name", ["scope", "state", "nonce", "code_challenge", "prompt", "anything"])
+@each("name", ["scope", "state", "nonce", "code_challenge", "prompt", "anything"])
 def test_repeated_parameter_is_rejected(name: str) -> None:
     """ST-2."""
     with pytest.raises(AuthorizationError) as refused:
@@ -154,7 +154,7 @@ def test_claims_beyond_the_clients_scopes_are_not_requested() -> None:
     assert request.consent_scopes == ("openid", "profile", "email")
 
 
-@pytest.mark.parametrize("scope", [None, ""])
+@each("scope", [None, ""])
 def test_request_without_scope_gets_the_default_scopes(scope: str | None) -> None:
     """RFC 6749 section 3.3."""
     sent = {name: value for name, value in (GOOD | {"scope": scope}).items() if value is not None}

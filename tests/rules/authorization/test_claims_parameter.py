@@ -19,6 +19,7 @@ from app.rules.authorization.authorization_request import (
     restrict_to_scopes,
 )
 from app.rules.errors import AuthorizationError
+from tests.support.cases import each
 
 
 def parsed(document: Any) -> dict[str, Any] | None:
@@ -48,10 +49,9 @@ def test_example_of_the_standard_is_parsed() -> None:
     assert not are_contexts_essential(claims)
 
 
-@pytest.mark.parametrize(
+@each(
     "empty",
     [{}, {"userinfo": None}, {"userinfo": {}}, {"other": {"x": 1}}, {"id_token": {"x": None}}],
-    ids=str,
 )
 def test_parameter_without_requests_is_empty(empty: dict[str, Any]) -> None:
     assert parsed(empty) is None
@@ -63,7 +63,7 @@ def test_parameter_without_requests_is_empty(empty: dict[str, Any]) -> None:
     assert not are_contexts_essential(None)
 
 
-@pytest.mark.parametrize(
+@each(
     "malformed",
     [
         "",
@@ -86,7 +86,6 @@ def test_parameter_without_requests_is_empty(empty: dict[str, Any]) -> None:
         '{"userinfo": {"email": NaN}}',
         '{"x": "' + "x" * 9000 + '"}',
     ],
-    ids=lambda text: text[:40],
 )
 def test_malformed_parameter_is_an_invalid_request(malformed: str) -> None:
     with pytest.raises(AuthorizationError) as refused:
@@ -94,8 +93,8 @@ def test_malformed_parameter_is_an_invalid_request(malformed: str) -> None:
     assert refused.value.code == "invalid_request"
 
 
-@pytest.mark.parametrize("place", [USERINFO, ID_TOKEN])
-@pytest.mark.parametrize("wish", [{"value": "usr_ada"}, {"values": ["usr_ada"], "essential": True}], ids=str)
+@each("place", [USERINFO, ID_TOKEN])
+@each("wish", [{"value": "usr_ada"}, {"values": ["usr_ada"], "essential": True}])
 def test_subject_can_be_requested_in_either_section(place: str, wish: dict[str, Any]) -> None:
     """Core 5.5.1."""
     assert requested_subject(parsed({place: {"sub": wish}})) == "usr_ada"

@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
-
 from app.rules.authorization.consents import (
     changed_parts,
     consent_snapshot,
@@ -14,13 +12,14 @@ from app.rules.authorization.consents import (
     offered_expiries,
 )
 from app.rules.clients.client_types import can_user_allow, is_pre_approved
+from tests.support.cases import each
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ASKED = NOW - timedelta(minutes=10)
 DAY = 86_400
 
 
-@pytest.mark.parametrize(
+@each(
     ("ttl", "names"),
     [
         (None, ["today", "30_days", "until_removed"]),
@@ -52,7 +51,7 @@ def shown(trust: str = "unverified", name: str = "Orchard", **document: Any) -> 
     return consent_snapshot(name, trust, good | document)
 
 
-@pytest.mark.parametrize(
+@each(
     ("now", "parts"),
     [
         (shown(), ()),
@@ -93,7 +92,7 @@ ALLOWED = [
 ]
 
 
-@pytest.mark.parametrize(("approval", "trust", "setting", "decides", "allowed"), ALLOWED)
+@each(("approval", "trust", "setting", "decides", "allowed"), ALLOWED)
 def test_who_may_consent(
     approval: str | None, trust: str, setting: str, decides: bool, allowed: bool
 ) -> None:

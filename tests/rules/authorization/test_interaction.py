@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
 from app.rules.authorization.authorization_request import AuthorizationParameters
 from app.rules.authorization.interaction import (
     PASSWORD,
@@ -19,6 +17,7 @@ from app.rules.authorization.interaction import (
 )
 from app.rules.errors import AuthorizationError
 from app.rules.organizations import settings
+from tests.support.cases import each
 
 NOW = datetime(2026, 11, 21, 6, 0, tzinfo=UTC)
 PLAIN = AuthorizationParameters("https://rp.example/cb", ("openid", "email"), "c" * 43)
@@ -64,7 +63,7 @@ def essential(*values: str) -> dict:
     return {"claims": {"id_token": {"acr": wish}}, "acr_values": values}
 
 
-@pytest.mark.parametrize(
+@each(
     ("expected", "sign_in", "facts"),
     [
         (Step.SIGN_IN, None, {}),
@@ -134,7 +133,7 @@ def asks(
     return needs_consent(parameters, trust=trust, is_public=is_public, allowed=allowed, settings=document)
 
 
-@pytest.mark.parametrize(
+@each(
     ("expected", "facts"),
     [
         (False, {}),
@@ -164,7 +163,7 @@ def test_when_consent_is_required(expected: bool, facts: dict) -> None:
     assert asks(**facts) is expected
 
 
-@pytest.mark.parametrize(
+@each(
     ("uri", "local"),
     [
         ("https://rp.example/cb", False),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from app.rules.authorization.authorization_request import challenge_of, is_challenge, is_verified
+from tests.support.cases import each
 
 # RFC 7636, appendix B.
 VERIFIER = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"
@@ -16,12 +15,12 @@ def test_example_of_the_standard_matches() -> None:
     assert is_verified(VERIFIER, CHALLENGE)
 
 
-@pytest.mark.parametrize("verifier", ["a" * 43, "a" * 128, "A-._~0" * 10], ids=len)
+@each("verifier", ["a" * 43, "a" * 128, "A-._~0" * 10])
 def test_verifier_has_43_to_128_unreserved_characters(verifier: str) -> None:
     assert is_verified(verifier, challenge_of(verifier))
 
 
-@pytest.mark.parametrize(
+@each(
     "verifier",
     [
         None,
@@ -40,7 +39,7 @@ def test_malformed_verifier_never_matches(verifier: str | None) -> None:
     assert not is_verified(verifier, challenge_of(verifier or ""))
 
 
-@pytest.mark.parametrize(
+@each(
     "wrong",
     [VERIFIER[:-1] + "l", VERIFIER.upper(), VERIFIER[::-1], CHALLENGE, VERIFIER + "="],
     ids=["one character", "case", "backwards", "the challenge itself: plain", "padding"],
@@ -54,12 +53,12 @@ def test_no_verifier_matches_an_empty_challenge() -> None:
     assert not is_verified(VERIFIER, "")
 
 
-@pytest.mark.parametrize("text", [CHALLENGE, "a" * 43, "-_" * 21 + "A"])
+@each("text", [CHALLENGE, "a" * 43, "-_" * 21 + "A"])
 def test_challenge_has_43_base64url_characters(text: str) -> None:
     assert is_challenge(text)
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "",

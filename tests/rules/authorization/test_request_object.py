@@ -14,6 +14,7 @@ from app.rules.authorization.request_object import (
     validate_request_object,
 )
 from app.rules.errors import AuthorizationError
+from tests.support.cases import each
 from tests.support.signer import Signer
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -60,7 +61,7 @@ def test_jwt_claims_are_not_parameters() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "parameter"),
     [
         ({"max_age": 0}, "0"),
@@ -74,31 +75,27 @@ def test_values_are_parsed_like_form_fields(value: dict[str, Any], parameter: st
     assert validated(value)[next(iter(value))] == parameter
 
 
-@pytest.mark.parametrize("value", [{"state": ""}, {"unknown": [1, 2]}, {"unknown": True}, {"unknown": 1.5}])
+@each("value", [{"state": ""}, {"unknown": [1, 2]}, {"unknown": True}, {"unknown": 1.5}])
 def test_empty_and_unknown_parameters_are_ignored(value: dict[str, Any]) -> None:
     assert next(iter(value)) not in validated(value)
 
 
-@pytest.mark.parametrize(
-    "value", [{"state": True}, {"scope": ["openid"]}, {"max_age": 1.5}, {"resource": [1]}]
-)
+@each("value", [{"state": True}, {"scope": ["openid"]}, {"max_age": 1.5}, {"resource": [1]}])
 def test_parameter_of_another_type_is_rejected(value: dict[str, Any]) -> None:
     assert "must be a string" in refusal(value)
 
 
-@pytest.mark.parametrize("audience", [ISSUER, [ISSUER], ["https://other.example", ISSUER]])
+@each("audience", [ISSUER, [ISSUER], ["https://other.example", ISSUER]])
 def test_issuer_is_the_audience(audience: Any) -> None:
     assert validated(audience=audience)
 
 
-@pytest.mark.parametrize(
-    "audience", [None, "", ISSUER + "/", [], ["https://other.example"], {"x": ISSUER}, 7, [[ISSUER]]]
-)
+@each("audience", [None, "", ISSUER + "/", [], ["https://other.example"], {"x": ISSUER}, 7, [[ISSUER]]])
 def test_other_audiences_are_rejected(audience: Any) -> None:
     refusal(audience=audience)
 
 
-@pytest.mark.parametrize(
+@each(
     "changes",
     [
         {"iss": None},
@@ -122,7 +119,7 @@ def test_expiry_is_optional_for_most_clients() -> None:
     assert validated(exp=None, nbf=None, iat=None)
 
 
-@pytest.mark.parametrize(
+@each(
     "changes",
     [{"exp": None}, {"nbf": None}, {"exp": SECONDS + 3631}, {"nbf": SECONDS - 3601}, {"exp": SECONDS - 31}],
 )

@@ -11,11 +11,12 @@ from app.rules.authorization.authorization_request import (
     validate_response_mode,
 )
 from app.rules.errors import AuthorizationError
+from tests.support.cases import each
 
 WEB, LOOPBACK, APP = "https://rp.example/cb", "http://127.0.0.1:7/cb", "com.example.app:/cb"
 
 
-@pytest.mark.parametrize(
+@each(
     ("mode", "asked", "uri"),
     [
         (QUERY, None, WEB),
@@ -31,7 +32,7 @@ def test_valid_request_determines_the_mode(mode: str, asked: str | None, uri: st
     assert (validate_response_mode(sent), select_response_mode(sent)) == (mode, mode)
 
 
-@pytest.mark.parametrize(
+@each(
     ("asked", "uri"),
     [("fragment", WEB), ("jwt", WEB), ("FORM_POST", WEB), ("query form_post", WEB), ("form_post", APP)],
 )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from app.rules.authorization.interaction import format_user_code, generate_user_code, parse_user_code
+from tests.support.cases import each
 
 
-@pytest.mark.parametrize(
+@each(
     "typed",
     ["BCDF-GHJK", "bcdfghjk", " bcdf ghjk ", "b-c-d-f-g-h-j-k", "BCDF\u2013GHJK", "BCDF.GHJK", "bCdF_gHjK"],
 )
@@ -15,7 +14,7 @@ def test_dv1_dashes_spaces_and_case_are_ignored(typed: str) -> None:
     assert parse_user_code(typed) == "BCDFGHJK"
 
 
-@pytest.mark.parametrize(
+@each(
     "typed",
     [
         "",

@@ -9,6 +9,7 @@ import pytest
 
 from app.rules.clients.client_assertions import read_assertion, subject_of_assertion, validate_assertion
 from app.rules.errors import InvalidClient
+from tests.support.cases import each
 from tests.support.signer import Signer
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -43,12 +44,12 @@ def test_valid_assertion_is_accepted_until_it_expires() -> None:
     assert good.until == NOW + timedelta(seconds=60 + 30)
 
 
-@pytest.mark.parametrize("audience", [ISSUER, TOKEN, CALLED, [ISSUER], [TOKEN]])
+@each("audience", [ISSUER, TOKEN, CALLED, [ISSUER], [TOKEN]])
 def test_issuer_and_endpoints_are_audiences(audience: Any) -> None:
     assert validated(audience=audience)
 
 
-@pytest.mark.parametrize(
+@each(
     "audience",
     [
         *("https://id.example", ISSUER + "/", ISSUER.upper(), f"{ISSUER}/oauth/introspect", "", None, 7, {}),
@@ -60,7 +61,7 @@ def test_other_audiences_are_rejected(audience: Any) -> None:
     assert is_refused(audience=audience) == "client_assertion_audience"
 
 
-@pytest.mark.parametrize("audience", [TOKEN, CALLED, [ISSUER], [ISSUER, TOKEN]])
+@each("audience", [TOKEN, CALLED, [ISSUER], [ISSUER, TOKEN]])
 def test_fapi_client_must_name_the_issuer_as_one_string(audience: Any) -> None:
     """CA-6, rfc7523bis."""
     assert validated(audience=ISSUER, terms=FAPI2)
@@ -73,19 +74,17 @@ def test_fapi_client_cannot_sign_with_rs256() -> None:
     assert validated(Signer("PS256"), terms=FAPI2)
 
 
-@pytest.mark.parametrize(
-    "changes", [{"iss": "cli_y"}, {"sub": "cli_y"}, {"iss": None}, {"sub": 7}, {"iss": ISSUER}]
-)
+@each("changes", [{"iss": "cli_y"}, {"sub": "cli_y"}, {"iss": None}, {"sub": 7}, {"iss": ISSUER}])
 def test_issuer_and_subject_must_be_the_client(changes: dict[str, Any]) -> None:
     assert is_refused(**changes) == "client_assertion_malformed"
 
 
-@pytest.mark.parametrize("jti", [None, "", 7, "x" * 257, ["a"]])
+@each("jti", [None, "", 7, "x" * 257, ["a"]])
 def test_identifier_is_required(jti: Any) -> None:
     assert is_refused(jti=jti) == "client_assertion_malformed"
 
 
-@pytest.mark.parametrize(
+@each(
     "changes",
     [
         {"exp": None},
@@ -100,19 +99,17 @@ def test_lifetime_is_at_most_five_minutes(changes: dict[str, Any]) -> None:
     assert is_refused(**changes) == "client_assertion_clock_skew"
 
 
-@pytest.mark.parametrize("exp", ["soon", True, 1e300])
+@each("exp", ["soon", True, 1e300])
 def test_expiry_must_be_a_number(exp: Any) -> None:
     assert is_refused(exp=exp) == "client_assertion_malformed"
 
 
-@pytest.mark.parametrize(
-    "kind", ["JWT", "jwt", "client-authentication+jwt", "application/client-authentication+jwt"]
-)
+@each("kind", ["JWT", "jwt", "client-authentication+jwt", "application/client-authentication+jwt"])
 def test_type_header_is_accepted(kind: str) -> None:
     assert validated(header={"typ": kind})
 
 
-@pytest.mark.parametrize("kind", ["dpop+jwt", "oauth-authz-req+jwt", "at+jwt", "logout+jwt", ""])
+@each("kind", ["dpop+jwt", "oauth-authz-req+jwt", "at+jwt", "logout+jwt", ""])
 def test_jwt_of_another_type_is_rejected(kind: str) -> None:
     with pytest.raises(InvalidClient):
         read_assertion(Signer().assertion("cli_x", ISSUER, header={"typ": kind}))

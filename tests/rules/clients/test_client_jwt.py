@@ -19,6 +19,7 @@ from app.rules.clients.client_assertions import (
     time_of,
 )
 from app.rules.clients.public_keys import jwks_problem, usable_keys
+from tests.support.cases import each
 from tests.support.signer import Signer, compact, encode, new_key
 
 CLAIMS = {"sub": "cli_x"}
@@ -26,7 +27,7 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SECONDS = int(NOW.timestamp())
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@each("algorithm", ALGORITHMS)
 def test_each_supported_algorithm_is_verified(algorithm: str) -> None:
     """CA-6: RS256, PS256, ES256 and EdDSA, which RFC 9864 calls Ed25519."""
     signer = Signer(algorithm)
@@ -44,7 +45,7 @@ def unsigned(header: dict[str, Any]) -> str:
     return f"{encode(json.dumps(header).encode())}.{encode(b'{}')}.AA"
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "",
@@ -74,9 +75,7 @@ def test_unsigned_jwt_is_rejected_before_a_key_is_chosen(text: str) -> None:
         read(text, longest=8192)
 
 
-@pytest.mark.parametrize(
-    "header", [{"jwk": True}, {"jku": "https://evil.example/keys"}, {"x5u": "https://e.example"}]
-)
+@each("header", [{"jwk": True}, {"jku": "https://evil.example/keys"}, {"x5u": "https://e.example"}])
 def test_key_in_the_header_is_ignored(header: dict[str, Any]) -> None:
     """KY-4: jku, jwk and x5u are ignored."""
     stranger = Signer(key=new_key())
@@ -99,7 +98,7 @@ def test_key_without_kid_is_tried() -> None:
     assert is_signed_by(read(Signer(key_id=None).sign(CLAIMS), longest=8192), [Signer(key_id="any").jwk])
 
 
-@pytest.mark.parametrize(
+@each(
     "change",
     [
         {"use": "enc"},
@@ -122,13 +121,13 @@ def test_rsa_key_verifies_only_its_algorithm() -> None:
     assert is_signed_by(read(Signer("PS256", key=Signer("RS256").key).sign(CLAIMS), longest=8192), [key])
 
 
-@pytest.mark.parametrize("value", ["1", True, [1], -1, 1e300, {}])
+@each("value", ["1", True, [1], -1, 1e300, {}])
 def test_time_must_be_a_number_of_seconds(value: Any) -> None:
     with pytest.raises(MalformedJwt):
         time_of({"exp": value}, "exp")
 
 
-@pytest.mark.parametrize(
+@each(
     ("claims", "is_right"),
     [
         ({"exp": SECONDS + 60}, True),
@@ -188,7 +187,7 @@ def test_no_modified_jwt_raises_another_error() -> None:
     assert signed < 60
 
 
-@pytest.mark.parametrize("value", ["", "A", "AA", "=", "ü", "A" * 5000, 7, None, [], {}, ["A"]])
+@each("value", ["", "A", "AA", "=", "ü", "A" * 5000, 7, None, [], {}, ["A"]])
 def test_no_malformed_key_raises_another_error(value: Any) -> None:
     for algorithm, members in (("ES256", "xy"), ("EdDSA", "x"), ("RS256", "ne")):
         jwt = read(Signer(algorithm).sign(CLAIMS), longest=8192)

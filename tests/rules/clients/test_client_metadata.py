@@ -8,6 +8,7 @@ from app.rules.clients.client_coherence import ClientPolicy
 from app.rules.clients.client_metadata import change, changed_fields, complete, from_document, to_document
 from app.rules.clients.client_types import AUTH_METHODS, GRANT_TYPES
 from app.rules.errors import InvalidInput
+from tests.support.cases import each
 
 POLICY = ClientPolicy(GRANT_TYPES, AUTH_METHODS)
 WEB = {
@@ -37,7 +38,7 @@ def test_three_required_fields_are_enough():
     assert not client.is_public
 
 
-@pytest.mark.parametrize(
+@each(
     ("field", "value", "where", "code"),
     [
         ("name", None, "name", "required"),
@@ -124,7 +125,7 @@ def test_invalid_value_is_named(field, value, where, code):
         assert refusals(sent).get(where) == code
 
 
-@pytest.mark.parametrize(
+@each(
     ("sent", "expected"),
     [
         ({"type": "spa", "token_endpoint_auth_method": "client_secret_basic"}, "token_endpoint_auth_method"),
@@ -144,7 +145,7 @@ def test_contradicting_fields_are_rejected(sent, expected):
     assert list(refusals({**WEB, **sent})) == [expected]
 
 
-@pytest.mark.parametrize("kind", ["website", 7, ["web"]])
+@each("kind", ["website", 7, ["web"]])
 def test_other_fields_are_validated_despite_an_invalid_type(kind):
     """RU-1: all errors are reported at once, so that the next attempt does not fail for another one."""
     found = refusals({**WEB, "type": kind, "redirect_uris": ["https://app.acme.example/#part", "http://x"]})
@@ -156,7 +157,7 @@ def test_all_invalid_fields_are_named():
     assert set(found) == {"nmae", "name", "redirect_uris[0]", "scopes", "trust"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("typed", "meant"),
     [
         ("client_name", "name"),
@@ -220,7 +221,7 @@ def test_client_can_be_disabled():
     assert refusals({"status": "deleted"}, current=before) == {"status": "not_allowed"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("sent", "expected"),
     [
         ({"name": None}, {"name": "required"}),
@@ -250,7 +251,7 @@ def test_stored_metadata_round_trips():
 ANY = {"name": "x", "redirect_uris": ["https://rp.example/cb"]}
 
 
-@pytest.mark.parametrize(
+@each(
     ("sent", "expected"),
     [
         ({}, True),

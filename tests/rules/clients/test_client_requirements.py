@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from app.rules.authorization.authorization_request import is_code_protected
 from app.rules.clients.client_coherence import (
     ClientRequirements,
@@ -15,6 +13,7 @@ from app.rules.clients.client_coherence import (
     signing_algorithm_for,
 )
 from app.rules.organizations.settings import effective_settings
+from tests.support.cases import each
 
 ALL = ("RS256", "PS256", "ES256", "EdDSA")
 SECRET = {"token_endpoint_auth_method": "client_secret_basic"}
@@ -38,7 +37,7 @@ def settings(**oauth: Any) -> dict[str, Any]:
     return effective_settings({"oauth": oauth})
 
 
-@pytest.mark.parametrize(
+@each(
     ("document", "oauth", "changed"),
     [
         ({}, {}, {}),
@@ -70,8 +69,8 @@ def test_profile_implies_requirements() -> None:
     )
 
 
-@pytest.mark.parametrize("policy", ["required", "required_or_nonce", "public_clients"])
-@pytest.mark.parametrize(
+@each("policy", ["required", "required_or_nonce", "public_clients"])
+@each(
     ("document", "source", "is_strict"),
     [
         (SECRET, "person", False),
@@ -85,8 +84,8 @@ def test_profile_implies_requirements() -> None:
         (KEYS | {"security_profile": "fapi2"}, "person", True),
     ],
 )
-@pytest.mark.parametrize("has_challenge", [True, False])
-@pytest.mark.parametrize(("nonce", "scopes"), [(None, ["openid"]), (NONCE, ["openid"]), (NONCE, ["email"])])
+@each("has_challenge", [True, False])
+@each(("nonce", "scopes"), [(None, ["openid"]), (NONCE, ["openid"]), (NONCE, ["email"])])
 def test_policy_client_challenge_and_nonce_decide_together(
     policy: str,
     document: dict[str, Any],
@@ -107,7 +106,7 @@ def test_policy_client_challenge_and_nonce_decide_together(
     assert is_code_protected(needed, has_challenge=has_challenge, nonce=nonce, scopes=scopes) is expected
 
 
-@pytest.mark.parametrize(
+@each(
     ("method", "profile", "bound", "setting", "rotates"),
     [
         ("none", None, False, "public_clients", True),
@@ -127,7 +126,7 @@ def test_bound_confidential_clients_keep_their_refresh_token(
     assert rotates_refresh_tokens(document, oauth, bound=bound) is rotates
 
 
-@pytest.mark.parametrize(
+@each(
     ("profile", "chosen", "own", "signed"),
     [
         (None, None, "RS256", "RS256"),

@@ -6,6 +6,7 @@ import pytest
 
 from app.rules.clients.client_types import scopes_for_itself
 from app.rules.errors import InvalidScope
+from tests.support.cases import each
 
 HELD = ("openid", "profile", "offline_access", "reports:read", "reports:write")
 
@@ -23,13 +24,13 @@ def test_client_gets_requested_or_all_registered_scopes(asked: str, given: tuple
     assert scopes_for_itself(asked, HELD) == given
 
 
-@pytest.mark.parametrize("asked", ["openid", "profile", "offline_access", "reports:read openid"])
+@each("asked", ["openid", "profile", "offline_access", "reports:read openid"])
 def test_user_scopes_are_rejected_although_registered(asked: str) -> None:
     with pytest.raises(InvalidScope):
         scopes_for_itself(asked, HELD)
 
 
-@pytest.mark.parametrize(
+@each(
     "asked",
     [
         "reports:delete",

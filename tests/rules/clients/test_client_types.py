@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
-
 from app.rules.clients.client_coherence import ClientPolicy
 from app.rules.clients.client_metadata import complete
 from app.rules.clients.client_types import AUTH_METHODS, DEVICE_CODE, GRANT_TYPES, begins_to_require_access
+from tests.support.cases import each
 
 POLICY = ClientPolicy(GRANT_TYPES, AUTH_METHODS)
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "grants", "method", "responses", "scopes"),
     [
         (
@@ -44,7 +43,7 @@ def test_type_determines_the_defaults(kind, grants, method, responses, scopes):
     assert client.scopes == scopes
 
 
-@pytest.mark.parametrize(
+@each(
     ("fields", "kind"),
     [
         ({"redirect_uris": ["https://app.acme.example/cb"]}, "web"),
@@ -67,7 +66,7 @@ MACHINE, WEB, BOTH = (
 )
 
 
-@pytest.mark.parametrize(
+@each(
     ("before", "after", "losing"),
     [
         ("open", "approval", {MACHINE, BOTH}),

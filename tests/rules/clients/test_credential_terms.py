@@ -12,12 +12,13 @@ from app.rules.clients.credentials import (
     validate_secret_terms,
 )
 from app.rules.errors import InvalidInput
+from tests.support.cases import each
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 
 
-@pytest.mark.parametrize(
+@each(
     ("expires", "retiring", "revoked", "status"),
     [
         (None, None, None, "active"),
@@ -38,7 +39,7 @@ def test_secret_status(expires, retiring, revoked, status):
     assert found == status
 
 
-@pytest.mark.parametrize(
+@each(
     ("status", "created", "ended", "used", "addresses", "tokens", "words"),
     [
         ("active", -HOUR, None, None, 0, 0, "Not used yet."),
@@ -73,7 +74,7 @@ def terms(**sent):
     return validate_secret_terms(NOW, **{**good, **sent})
 
 
-@pytest.mark.parametrize(
+@each(
     ("sent", "expected"),
     [
         ({}, None),
@@ -87,7 +88,7 @@ def test_valid_terms_are_accepted(sent, expected):
     assert terms(**sent) == expected
 
 
-@pytest.mark.parametrize(
+@each(
     ("sent", "field", "code"),
     [
         ({"name": ""}, "name", "too_short"),

@@ -5,13 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-import pytest
-
 from app.rules.clients.dynamic_metadata import FIELDS, Offer, as_fields, replacing
 from app.rules.clients.metadata_documents import get_cache_time, is_document_url
 from app.rules.directory.permissions import ALL_PERMISSIONS
 from app.rules.organizations import settings
 from app.rules.scopes import IDENTITY_SCOPES, OPENID_SCOPES
+from tests.support.cases import each
 
 REGISTRY = (*IDENTITY_SCOPES, "notes:read", *sorted(ALL_PERMISSIONS))
 OFFER = Offer.of(settings.default_settings(), REGISTRY)
@@ -45,7 +44,7 @@ def test_replacement_sets_every_self_declared_field() -> None:
     assert set(replaced) == set(FIELDS) and replaced["tos_uri"] is None and replaced["name"] == "A"
 
 
-@pytest.mark.parametrize(
+@each(
     ("sent", "name"),
     [
         ({"client_name": "Mine"}, "Mine"),
@@ -59,7 +58,7 @@ def test_app_without_a_name_is_named_by_its_host(sent: dict[str, Any], name: str
     assert fields(**sent)["name"] == name
 
 
-@pytest.mark.parametrize(
+@each(
     ("address", "is_one"),
     [
         ("https://app.example/client.json", True),
@@ -80,7 +79,7 @@ def test_metadata_document_url_is_validated(address: str, is_one: bool) -> None:
     assert is_document_url(address) is is_one
 
 
-@pytest.mark.parametrize(
+@each(
     ("control", "life"),
     [
         ("", timedelta(hours=1)),

@@ -11,6 +11,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from app.rules.clients.metadata_documents import MAX_BYTES, InvalidImage, render_logo
+from tests.support.cases import each
 
 
 def make_image(kind: str, size: tuple[int, int] = (300, 150), **options: object) -> bytes:
@@ -19,7 +20,7 @@ def make_image(kind: str, size: tuple[int, int] = (300, 150), **options: object)
     return out.getvalue()
 
 
-@pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "WEBP"])
+@each("kind", ["PNG", "JPEG", "GIF", "WEBP"])
 def test_image_becomes_a_small_png(kind: str) -> None:
     """PO-2: re-encoded as PNG with the same proportions."""
     with Image.open(io.BytesIO(render_logo(make_image(kind)))) as logo:
@@ -58,7 +59,7 @@ def _bomb(width: int, height: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
 
 
-@pytest.mark.parametrize(
+@each(
     "content",
     [
         b"",
@@ -79,7 +80,7 @@ def test_invalid_image_is_rejected(content: bytes) -> None:
         render_logo(content)
 
 
-@pytest.mark.parametrize("size", [(2049, 2048), (1, 4_194_305), (50_000, 50_000)])
+@each("size", [(2049, 2048), (1, 4_194_305), (50_000, 50_000)])
 def test_pixels_are_counted_before_decoding(size: tuple[int, int]) -> None:
     """PO-2: a small file may claim to be a very large image."""
     with pytest.raises(InvalidImage, match=r"pixels|cannot be read") as refusal:

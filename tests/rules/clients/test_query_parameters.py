@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from urllib.parse import parse_qs, urlsplit
 
-import pytest
-
 from app.rules.clients.redirect_uris import add_query_parameters, get_display_host, get_web_origin
+from tests.support.cases import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("uri", "expected"),
     [
         ("https://rp.example/cb", "https://rp.example/cb?code=x"),
@@ -43,7 +42,7 @@ STATES = [
 ]
 
 
-@pytest.mark.parametrize("state", STATES)
+@each("state", STATES)
 def test_value_round_trips_as_one_parameter(state: str) -> None:
     """ST-1."""
     uri = add_query_parameters(
@@ -59,7 +58,7 @@ def test_none_adds_no_parameter() -> None:
     assert add_query_parameters("https://rp.example/cb", {"state": None}) == "https://rp.example/cb"
 
 
-@pytest.mark.parametrize(
+@each(
     ("uri", "host"),
     [
         ("https://rp.example/cb", "rp.example"),
@@ -75,7 +74,7 @@ def test_display_host(uri: str, host: str) -> None:
     assert get_display_host(uri) == host
 
 
-@pytest.mark.parametrize(
+@each(
     ("uri", "origin"),
     [
         ("https://rp.example/cb", "https://rp.example"),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from app.rules.clients.redirect_uris import match_redirect_uri
+from tests.support.cases import each
 
 REGISTERED = "https://app.example.com/auth/callback?tenant=1"
 
@@ -96,13 +95,13 @@ def test_corpus_is_large_and_has_no_duplicates():
     assert len(set(NEAR_MISSES)) == len(NEAR_MISSES) >= 60
 
 
-@pytest.mark.parametrize("sent", NEAR_MISSES)
-@pytest.mark.parametrize("client_type", ["web", "native"])
+@each("sent", NEAR_MISSES)
+@each("client_type", ["web", "native"])
 def test_near_miss_matches_nothing(sent, client_type):
     assert match_redirect_uri(sent, [REGISTERED], client_type=client_type) is None
 
 
-@pytest.mark.parametrize(
+@each(
     "sent",
     ["https://app.example.com", "https://app.example.com/cb/", "https://app.example.com/cb?", "https://app.example.com/cb#",
      "https://app.example.com/CB", "https://app.example.com/cb?x", "https://app.example.com/c", "https://app.example.com/cb%20"],
@@ -122,7 +121,7 @@ def test_registered_uri_matches_itself():
     assert match_redirect_uri(REGISTERED, [], client_type="web") is None
 
 
-@pytest.mark.parametrize(
+@each(
     ("registered", "sent"),
     [
         ("http://127.0.0.1/callback", "http://127.0.0.1:49152/callback"),
@@ -140,7 +139,7 @@ def test_native_client_can_change_only_the_loopback_port(registered, sent):
         assert match_redirect_uri(sent, [registered], client_type=other) is None
 
 
-@pytest.mark.parametrize(
+@each(
     ("registered", "sent"),
     [
         ("http://127.0.0.1/callback", "http://127.0.0.1:8080/callback/"),

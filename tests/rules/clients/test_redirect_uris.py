@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from app.rules.clients.redirect_uris import is_loopback, redirect_uri_problem, web_url_problem
+from tests.support.cases import each
 
 
-@pytest.mark.parametrize(
+@each(
     "uri",
     [
         "https://app.example.com",
@@ -29,9 +28,7 @@ def test_valid_redirect_uri_is_accepted(uri):
         assert redirect_uri_problem(uri, client_type=client_type) is None
 
 
-@pytest.mark.parametrize(
-    "uri", ["com.example.app:/callback", "com.example.app://oauth/callback", "org.gnu.emacs:/"]
-)
+@each("uri", ["com.example.app:/callback", "com.example.app://oauth/callback", "org.gnu.emacs:/"])
 def test_private_use_scheme_is_only_for_native_clients(uri):
     assert redirect_uri_problem(uri, client_type="native") is None
     problem = redirect_uri_problem(uri, client_type="web")
@@ -39,7 +36,7 @@ def test_private_use_scheme_is_only_for_native_clients(uri):
     assert problem.code == "forbidden_scheme"
 
 
-@pytest.mark.parametrize(
+@each(
     ("uri", "code"),
     [
         (None, "wrong_type"),
@@ -116,7 +113,7 @@ def test_private_use_scheme_is_only_for_native_clients(uri):
         ("https://rp.example/" + "a" * 2000, "too_long"),
     ],
 )
-@pytest.mark.parametrize("client_type", ["web", "native"])
+@each("client_type", ["web", "native"])
 def test_invalid_redirect_uri_is_rejected(uri, code, client_type):
     """RU-3: Authlib's check accepts the first javascript URI, the wildcard, http and the line feed."""
     problem = redirect_uri_problem(uri, client_type=client_type)
@@ -124,7 +121,7 @@ def test_invalid_redirect_uri_is_rejected(uri, code, client_type):
     assert problem.code == code
 
 
-@pytest.mark.parametrize(
+@each(
     "query",
     ["code=1", "state", "iss=x", "error=", "id_token=1", "response=x", "a=1&code=2", "a=1;state=2", "CODE=1",
      "%63ode=1", "st%61te=1"],
@@ -155,7 +152,7 @@ def test_loopback_uris_are_recognized():
     assert not is_loopback("https://app.example/cb")
 
 
-@pytest.mark.parametrize(
+@each(
     "uri",
     ["http://app.example/", "javascript:alert(1)", "https://169.254.169.254/x", "https://localhost/x",
      "https://127.0.0.1/x", "https://[::1]/x", "https://[::1]:8443/x", "com.example.app:/x", "app.example", "", 3,

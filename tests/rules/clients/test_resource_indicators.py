@@ -18,6 +18,7 @@ from app.rules.clients.resource_indicators import (
     resolve_target,
 )
 from app.rules.errors import InvalidTarget
+from tests.support.cases import each
 
 ISSUER, MANAGEMENT = "https://id.example/organizations/acme", "https://id.example/management"
 ORDERS, STOCK, OFF, OWN = (
@@ -39,7 +40,7 @@ WITH_DEFAULT = TokenRequester(ISSUER, MANAGEMENT, defaults=(OWN,))
 MANAGER = TokenRequester(ISSUER, MANAGEMENT, client_scopes=("clients:read",))
 
 
-@pytest.mark.parametrize(
+@each(
     ("scopes", "asked", "asking", "kept", "audience"),
     [
         # Without a resource the scopes decide the audience.
@@ -74,7 +75,7 @@ def test_token_has_the_scopes_of_its_audience(
     assert (" ".join(target.scopes), list(target.audience)) == (kept, audience)
 
 
-@pytest.mark.parametrize(
+@each(
     ("asked", "asking"),
     [
         ("https://unknown.example", PLAIN),
@@ -94,7 +95,7 @@ def test_unavailable_resource_is_an_invalid_target(asked: str, asking: TokenRequ
     assert refused.value.code == "invalid_target"
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "orders",
@@ -132,7 +133,7 @@ def test_token_request_cannot_exceed_authorized_resources() -> None:
         require_authorized_resources([ORDERS, STOCK], [ORDERS])
 
 
-@pytest.mark.parametrize(
+@each(
     ("audience", "chosen", "seconds"),
     [
         ([ISSUER], "otherwise", 3600),
@@ -150,7 +151,7 @@ def test_strictest_resource_decides_format_and_lifetime(
     assert choose_token_lifetime([STOCK], CATALOG, 3600, max_seconds=600) == 600
 
 
-@pytest.mark.parametrize(
+@each(
     ("identifier", "own"),
     [
         ("https://id.example", True),

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
 from app.rules.clients.credentials import SecretUse, assess_rotation, is_reminder_due
+from tests.support.cases import each
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 
@@ -17,7 +16,7 @@ def use(first: float | None = None, last: float | None = None, addresses: int = 
     return SecretUse(times[0], times[1], addresses)
 
 
-@pytest.mark.parametrize(
+@each(
     ("new", "old", "is_safe", "words"),
     [
         (None, [use(9, 1)], False, "There is no new secret. Cancel the rotation or rotate again."),
@@ -64,7 +63,7 @@ def test_rotation_assessment(new: SecretUse | None, old: list[SecretUse], is_saf
     assert (found.is_safe, found.words) == (is_safe, words)
 
 
-@pytest.mark.parametrize(
+@each(
     ("began", "ends", "used", "due"),
     [
         (-23, 5, -1, True),  # the last quarter of 28 hours

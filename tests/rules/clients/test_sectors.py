@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-
 from app.rules.clients.redirect_uris import find_sector, sector_document_problem, sector_problem
+from tests.support.cases import each
 
 A, B = "https://a.example/cb", "https://b.example/cb"
 
 
-@pytest.mark.parametrize(
+@each(
     ("sector", "document"),
     [
         ("a.example", {"redirect_uris": [A]}),
@@ -30,7 +29,7 @@ def test_sector_host(sector: str | None, document: dict) -> None:
     assert sector_problem(document | {"subject_type": "public"}) is None
 
 
-@pytest.mark.parametrize(
+@each(
     ("code", "listed"),
     [
         (None, [A, B]),

@@ -10,6 +10,7 @@ from app.rules.clients.client_coherence import ClientPolicy
 from app.rules.clients.client_metadata import change, complete
 from app.rules.clients.client_types import AUTH_METHODS, DEVICE_CODE, GRANT_TYPES
 from app.rules.errors import InvalidInput
+from tests.support.cases import each
 
 POLICY = ClientPolicy(GRANT_TYPES, AUTH_METHODS)
 KEY = {"kty": "EC", "crv": "P-256", "x": "x" * 43, "y": "y" * 43}
@@ -39,7 +40,7 @@ def test_machine_client_can_have_the_profile() -> None:
     assert client.token_endpoint_auth_method == "private_key_jwt"
 
 
-@pytest.mark.parametrize(
+@each(
     ("changes", "field", "code"),
     [
         ({"token_endpoint_auth_method": "client_secret_basic"}, "token_endpoint_auth_method", "inconsistent"),
@@ -55,7 +56,6 @@ def test_machine_client_can_have_the_profile() -> None:
         ({"token_endpoint_auth_signing_alg": "RS256"}, "token_endpoint_auth_signing_alg", "inconsistent"),
         ({"security_profile": "fapi1"}, "security_profile", "not_allowed"),
     ],
-    ids=str,
 )
 def test_metadata_that_violates_the_profile_is_rejected(
     changes: dict[str, Any], field: str, code: str
@@ -64,7 +64,7 @@ def test_metadata_that_violates_the_profile_is_rejected(
     assert refusals(BANK | changes) == {field: code}
 
 
-@pytest.mark.parametrize("algorithm", ["PS256", "ES256", "EdDSA"])
+@each("algorithm", ["PS256", "ES256", "EdDSA"])
 def test_metadata_within_the_profile_is_accepted(algorithm: str) -> None:
     complete(BANK | {"id_token_signed_response_alg": algorithm}, POLICY)
 

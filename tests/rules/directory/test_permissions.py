@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from app.rules.directory import permissions as p
 from app.rules.organizations.settings import default_settings, effective_settings, merge_settings
+from tests.support.cases import each
 
 
 def settings_with_roles(**roles: Any) -> dict[str, Any]:
@@ -66,7 +65,7 @@ def test_custom_role_cannot_include_root_permissions() -> None:
     assert p.permissions_of_role("sly", settings) == {"clients:read"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("held", "wanted", "missing"),
     [
         (["clients:read"], ["clients:read"], ()),
@@ -83,14 +82,12 @@ def test_tn11_missing_permissions_cannot_be_granted(
     assert p.missing_permissions(held, wanted) == missing
 
 
-@pytest.mark.parametrize(
-    "name", ["invoices:approve", "shop.orders:read:all", "clients:read", "tokens:revoke:own"]
-)
+@each("name", ["invoices:approve", "shop.orders:read:all", "clients:read", "tokens:revoke:own"])
 def test_valid_permission_name_is_accepted(name: str) -> None:
     assert p.is_permission_name(name)
 
 
-@pytest.mark.parametrize(
+@each(
     "name",
     [
         "clients:raed",

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from app.rules.mail.email_addresses import canonical_email, is_email
+from tests.support.cases import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "canonical"),
     [
         ("ada@acme.com", "ada@acme.com"),
@@ -29,14 +28,12 @@ def test_spellings_of_one_address_have_one_canonical_form(text, canonical):
     assert canonical_email(canonical) == canonical
 
 
-@pytest.mark.parametrize(
-    ("one", "other"), [("ádmin@x.org", "admin@x.org"), ("straße@x.org", "strasse@x.org")]
-)
+@each(("one", "other"), [("ádmin@x.org", "admin@x.org"), ("straße@x.org", "strasse@x.org")])
 def test_accents_and_sharp_s_make_two_addresses(one, other):
     assert canonical_email(one) != canonical_email(other)
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "",

@@ -13,6 +13,7 @@ from app.rules.organizations.branding import (
     describe_accent,
     readable_accent,
 )
+from tests.support.cases import each
 
 COLORS = st.integers(0, 0xFFFFFF).map(lambda number: f"#{number:06x}")
 
@@ -42,7 +43,7 @@ def test_contrast_ratio_matches_the_standard() -> None:
     assert contrast_ratio("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
 
 
-@pytest.mark.parametrize("color", ["", "blue", "#fff", "#GGGGGG", "#3347C9", "#3347c9;}", "3347c9"])
+@each("color", ["", "blue", "#fff", "#GGGGGG", "#3347C9", "#3347c9;}", "3347c9"])
 def test_invalid_color_is_rejected(color: str) -> None:
     with pytest.raises(ValueError, match="hexadecimal"):
         readable_accent(color)

@@ -10,6 +10,7 @@ from app.rules.errors import InvalidInput
 from app.rules.organizations import instance_limits, settings
 from app.rules.organizations.settings import NO_BOUNDS, effective_settings, value_at
 from app.rules.organizations.settings_table import SETTINGS
+from tests.support.cases import each
 
 TTL = "oauth.access_token.ttl_seconds"
 MFA = "authentication.mfa.policy"
@@ -19,7 +20,7 @@ FOR_EVER = "oauth.clients.secret_ttl_seconds"
 PAR = "oauth.require_par"
 
 
-@pytest.mark.parametrize(
+@each(
     ("path", "bound", "value", "expected"),
     [
         (TTL, {"max": 900}, 3600, 900),
@@ -48,7 +49,7 @@ def test_value_is_limited_to_the_bounds(path: str, bound: Any, value: Any, expec
     assert (instance_limits.bounds_problem(path, value, bounds) is None) == (value == expected)
 
 
-@pytest.mark.parametrize(
+@each(
     ("partial", "field", "code"),
     [
         ({"oauth.nothing": {"max": 1}}, "oauth.nothing", "unknown_field"),
@@ -100,7 +101,7 @@ def test_smaller_value_is_lowered_with_the_larger() -> None:
     }
 
 
-@pytest.mark.parametrize(("small", "large"), instance_limits.ORDERED_PAIRS)
+@each(("small", "large"), instance_limits.ORDERED_PAIRS)
 def test_larger_value_is_raised_with_the_smaller(small: str, large: str) -> None:
     """A larger value that an organization chose cannot bypass a minimum of the instance."""
     floor = instance_limits.setting_limits({})[small]["max"]
@@ -117,7 +118,7 @@ def chosen_at(path: str, value: Any) -> dict[str, Any]:
     return dict(value)
 
 
-@pytest.mark.parametrize("path", instance_limits.BOUNDABLE)
+@each("path", instance_limits.BOUNDABLE)
 def test_limits_never_produce_an_invalid_document(path: str) -> None:
     """With any single limit, the effective document is valid."""
     words = instance_limits.allowed_values(path)

@@ -19,6 +19,7 @@ from app.rules.organizations.settings_table import (
     StringList,
     Text,
 )
+from tests.support.cases import each
 
 
 def nested(path: str, value: Any) -> dict[str, Any]:
@@ -55,13 +56,13 @@ WRONG: dict[type, list[tuple[Any, str]]] = {
 }
 
 
-@pytest.mark.parametrize("path", SETTINGS)
+@each("path", SETTINGS)
 def test_each_setting_rejects_invalid_values_by_name(path: str) -> None:
     for value, code in WRONG.get(type(SETTINGS[path].kind), [("x", "not_allowed")]):
         assert refused(nested(path, value)) == {path: code}
 
 
-@pytest.mark.parametrize("path", SETTINGS)
+@each("path", SETTINGS)
 def test_each_setting_has_a_description_and_accepts_its_default(path: str) -> None:
     row = SETTINGS[path]
     assert row.description.endswith(".")
@@ -70,7 +71,7 @@ def test_each_setting_has_a_description_and_accepts_its_default(path: str) -> No
     assert settings.merge_settings({}, nested(path, row.default)) == {}
 
 
-@pytest.mark.parametrize("path", [path for path, row in SETTINGS.items() if isinstance(row.kind, Number)])
+@each("path", [path for path, row in SETTINGS.items() if isinstance(row.kind, Number)])
 def test_each_number_accepts_only_its_range(path: str) -> None:
     kind = SETTINGS[path].kind
     assert isinstance(kind, Number)
@@ -138,7 +139,7 @@ def test_merge_does_not_modify_its_arguments() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each(
     ("partial", "blamed"),
     [
         (
@@ -160,7 +161,7 @@ def test_contradiction_names_the_sent_field(partial: dict[str, Any], blamed: str
 ROLES = "user_permissions.roles"
 
 
-@pytest.mark.parametrize(
+@each(
     ("roles", "wrong"),
     [
         ({"admin": {"permissions": []}}, {f"{ROLES}.admin": "not_allowed"}),
@@ -220,7 +221,7 @@ def test_default_roles_exist_and_have_limited_permissions() -> None:
 ADMIN = Caller(("admin",), has_password=True)
 
 
-@pytest.mark.parametrize(
+@each(
     ("partial", "caller", "field"),
     [
         (
@@ -263,7 +264,7 @@ def test_change_that_locks_out_is_rejected(
 WITHOUT_PASSWORD = {"authentication": {"password": {"enabled": False}}}
 
 
-@pytest.mark.parametrize(
+@each(
     ("caller", "passkeys", "has_passkey", "passes"),
     [
         (Caller(("admin",), has_passkey=True), {}, True, True),

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
-
 from app.rules.organizations.organizations import RESERVED, slug_candidates, slug_from_name, slug_problem
+from tests.support.cases import each
 
 
-@pytest.mark.parametrize("slug", ["acme", "a1b", "globex-corporation", "x" * 40, "0-0"])
+@each("slug", ["acme", "a1b", "globex-corporation", "x" * 40, "0-0"])
 def test_valid_slug_is_accepted(slug: str) -> None:
     assert slug_problem(slug) is None
 
 
-@pytest.mark.parametrize(
+@each(
     "slug",
     [
         "",
@@ -35,7 +34,7 @@ def test_invalid_slug_is_rejected(slug: str) -> None:
     assert slug_problem(slug) is not None
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "slug"),
     [
         ("Acme", "acme"),

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.rules.sign_in import passwords
+from tests.support.cases import each
 
 DATA = Path(passwords.__file__).parent / "data" / "common_passwords.bin"
 POLICY = {"min_length": 8, "block_common": True, "block_personal": True}
@@ -45,13 +46,13 @@ def test_list_entries_are_sorted_and_unique() -> None:
     assert all(one < following for one, following in pairwise(records))
 
 
-@pytest.mark.parametrize("password", LISTED)
+@each("password", LISTED)
 def test_listed_password_is_found_in_any_case(password: str) -> None:
     assert passwords.is_listed(password)
     assert passwords.is_listed(password.upper())
 
 
-@pytest.mark.parametrize(
+@each(
     "password", ["ghbdtnbr", "GHBDTNBR", "ghbdtnbr1", "ghbdtnbr2026", "ghbd-tnbr", "!ghbdtnbr", "trolololo!!"]
 )
 def test_listed_password_is_rejected_after_simple_change(password: str) -> None:

@@ -13,6 +13,7 @@ from werkzeug.security import generate_password_hash
 
 from app.rules.sign_in import imported_hashes, passwords
 from app.rules.sign_in.imported_hashes import MAX_STORED_LENGTH, UnsupportedHash, parse_hash
+from tests.support.cases import each
 
 RFC_7914 = bytes.fromhex(
     "7023bdcb3afd7348461c06cd81fd38ebfda8fbba904f8e3ea9b543f6545da1f2"
@@ -87,14 +88,16 @@ MADE: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(("text", "password"), PUBLISHED)
+@pytest.mark.slow
+@each(("text", "password"), PUBLISHED)
 def test_published_hash_is_verified(text: str, password: str) -> None:
     stored = parse_hash(text).stored
     assert passwords.verify_password(stored, password)
     assert not passwords.verify_password(stored, password + "x")
 
 
-@pytest.mark.parametrize("kind", MADE)
+@pytest.mark.slow
+@each("kind", MADE)
 def test_imported_hash_is_verified_and_needs_rehash(kind: str) -> None:
     """PW-5: a sign-in replaces any imported hash."""
     found = parse_hash(MADE[kind])
@@ -106,7 +109,7 @@ def test_imported_hash_is_verified_and_needs_rehash(kind: str) -> None:
     assert not passwords.needs_rehash(passwords.hash_password(PASSWORD))
 
 
-@pytest.mark.parametrize("kind", MADE)
+@each("kind", MADE)
 def test_stored_hash_parses_to_itself(kind: str) -> None:
     found = parse_hash(MADE[kind])
     assert parse_hash(found.stored) == found
@@ -120,8 +123,9 @@ def test_bcrypt_uses_72_bytes_and_renewed_hash_uses_all() -> None:
     assert not passwords.verify_password(passwords.hash_password(long), "ä" * 36)
 
 
-@pytest.mark.parametrize("password", ["a\0b", "\ud800", "x" * 129, "x" * 128])
-@pytest.mark.parametrize("kind", MADE)
+@pytest.mark.slow
+@each("password", ["a\0b", "\ud800", "x" * 129, "x" * 128])
+@each("kind", MADE)
 def test_unusual_password_does_not_match_or_raise(kind: str, password: str) -> None:
     assert passwords.verify_password(parse_hash(MADE[kind]).stored, password) is False
 
@@ -161,7 +165,7 @@ MALFORMED: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "code", "bound"), TOO_MUCH)
+@each(("text", "code", "bound"), TOO_MUCH)
 def test_hash_with_cost_out_of_range_is_rejected_with_the_range(text: str, code: str, bound: str) -> None:
     """PW-6: imported hashes determine the cost of sign-ins, at most a second of a core and 128 MiB."""
     with pytest.raises(UnsupportedHash) as refusal:
@@ -170,14 +174,14 @@ def test_hash_with_cost_out_of_range_is_rejected_with_the_range(text: str, code:
     assert bound in refusal.value.problem.message
 
 
-@pytest.mark.parametrize("sent", MALFORMED)
+@each("sent", MALFORMED)
 def test_malformed_hash_is_rejected_with_code(sent: Any) -> None:
     with pytest.raises(UnsupportedHash) as refusal:
         parse_hash(sent)
     assert refusal.value.problem.code in {"unknown_hash", "malformed_hash", "wrong_type", "too_long"}
 
 
-@pytest.mark.parametrize("kind", MADE)
+@each("kind", MADE)
 def test_dummy_hash_has_the_scheme_and_matches_no_password(kind: str) -> None:
     """EN-2: it is really computed, while a malformed one would be rejected immediately."""
     scheme = parse_hash(MADE[kind]).scheme

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
 from app.rules.sign_in.passwords import Lockout
+from tests.support.cases import each
 
 NOW = datetime(2026, 11, 21, 6, 0, tzinfo=UTC)
 LOCKOUT = Lockout(3, timedelta(minutes=15), timedelta(seconds=60), timedelta(seconds=300))
 
 
-@pytest.mark.parametrize(
+@each(
     ("failures", "seconds"), [(0, 0), (2, 0), (3, 60), (4, 120), (5, 240), (6, 300), (50, 300), (10_000, 300)]
 )
 def test_wait_doubles_up_to_maximum(failures, seconds):

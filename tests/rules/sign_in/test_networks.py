@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from app.rules.sign_in.passwords import IPV6_SITE_FACTOR, network_of, networks_of
+from tests.support.cases import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("address", "network"),
     [
         ("203.0.113.9", "203.0.113.0/24"),
@@ -24,7 +23,7 @@ def test_ip_address_is_mapped_to_network(address, network):
     assert network_of(address) == network
 
 
-@pytest.mark.parametrize(
+@each(
     ("address", "networks"),
     [
         ("203.0.113.9", (("203.0.113.0/24", 1),)),

@@ -5,15 +5,15 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pyotp
-import pytest
 
 from app.rules.sign_in import second_factors
+from tests.support.cases import each
 
 NOW = datetime(2026, 11, 21, 12, 0, 10, tzinfo=UTC)
 STEP = int(NOW.timestamp()) // 30
 
 
-@pytest.mark.parametrize(
+@each(
     ("second", "code"),
     [
         (59, "287082"),
@@ -40,7 +40,7 @@ def test_other_implementation_reads_the_uri_and_shows_the_same_code() -> None:
     assert second_factors.format_secret(secret).replace(" ", "") == read.secret
 
 
-@pytest.mark.parametrize(("offset", "counts"), [(-2, False), (-1, True), (0, True), (1, True), (2, False)])
+@each(("offset", "counts"), [(-2, False), (-1, True), (0, True), (1, True), (2, False)])
 def test_adjacent_time_steps_are_accepted(offset: int, counts: bool) -> None:
     """MF-1: clocks may differ by one step."""
     secret = second_factors.new_secret()
@@ -48,7 +48,7 @@ def test_adjacent_time_steps_are_accepted(offset: int, counts: bool) -> None:
     assert found == (STEP + offset if counts else None)
 
 
-@pytest.mark.parametrize("typed", ["", "12345", "1234567", "abcdef", "١٢٣٤٥٦", "123456\0", "-" * 400])
+@each("typed", ["", "12345", "1234567", "abcdef", "١٢٣٤٥٦", "123456\0", "-" * 400])
 def test_malformed_code_does_not_match(typed: str) -> None:
     assert second_factors.matching_step(second_factors.new_secret(), typed, NOW) is None
 

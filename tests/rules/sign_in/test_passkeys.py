@@ -18,13 +18,14 @@ from app.rules.sign_in.passkeys import (
     passkey_amr,
     relying_party,
 )
+from tests.support.cases import each
 
 KEY, NONCE = b"k" * 32, b"n" * 16
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 BINDING = ("sign in", "acme", "browser", "")
 
 
-@pytest.mark.parametrize(
+@each(
     ("base_url", "party"),
     [
         ("https://id.example.com", RelyingParty("id.example.com", "https://id.example.com")),
@@ -42,7 +43,7 @@ def test_relying_party_is_derived_from_base_url(base_url: str, party: RelyingPar
     assert relying_party(base_url) == party
 
 
-@pytest.mark.parametrize(
+@each(
     ("change", "state"),
     [
         ({}, ChallengeState.GOOD),
@@ -63,7 +64,7 @@ def test_challenge_is_valid_only_for_its_binding(change: dict[str, object], stat
     assert check_challenge(challenge=challenge, **arguments)[0] is state  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("position", range(0, 75, 6))
+@each("position", range(0, 75, 6))
 def test_modified_challenge_is_foreign(position: int) -> None:
     """Including its expiry. A single encoding is accepted, or it could be used twice."""
     challenge = create_challenge(KEY, BINDING, NONCE, NOW)
@@ -72,7 +73,7 @@ def test_modified_challenge_is_foreign(position: int) -> None:
     assert check_challenge(KEY, BINDING, changed, NOW)[0] is ChallengeState.FOREIGN
 
 
-@pytest.mark.parametrize("text", ["", "=", "AAAA", "é", "A" * 75, "A" * 100_000, "-_-_"])
+@each("text", ["", "=", "AAAA", "é", "A" * 75, "A" * 100_000, "-_-_"])
 def test_malformed_challenge_is_foreign(text: str) -> None:
     assert check_challenge(KEY, BINDING, text, NOW)[0] is ChallengeState.FOREIGN
 
@@ -83,9 +84,7 @@ def test_other_encoding_of_challenge_is_foreign() -> None:
         assert check_challenge(KEY, BINDING, other, NOW)[0] is ChallengeState.FOREIGN
 
 
-@pytest.mark.parametrize(
-    ("before", "now", "is_valid"), [(0, 0, True), (0, 1, True), (5, 6, True), (5, 5, False), (5, 0, False)]
-)
+@each(("before", "now", "is_valid"), [(0, 0, True), (0, 1, True), (5, 6, True), (5, 5, False), (5, 0, False)])
 def test_sign_count_validity(before: int, now: int, is_valid: bool) -> None:
     """MF-5: WebAuthn section 6.1.1."""
     assert is_sign_count_valid(before, now) is is_valid
@@ -109,7 +108,7 @@ def test_only_validated_fields_are_passed_to_the_library() -> None:
     assert (response.transports, response.is_discoverable) == ((), False)
 
 
-@pytest.mark.parametrize("handle", ["7", '"a b"', "[]", '{"x":1}'])
+@each("handle", ["7", '"a b"', "[]", '{"x":1}'])
 def test_user_handle_must_be_base64url(handle: str) -> None:
     text = (
         '{"id":"AAAA","type":"public-key","response":'

@@ -6,6 +6,7 @@ import pytest
 from argon2 import PasswordHasher
 
 from app.rules.sign_in import passwords
+from tests.support.cases import each
 
 POLICY = {"enabled": True, "min_length": 12, "block_common": True, "block_personal": True}
 
@@ -14,7 +15,7 @@ def codes(password: str, policy=POLICY, personal=()) -> list[str]:
     return [error.code for error in passwords.find_password_errors(password, policy, personal=personal)]
 
 
-@pytest.mark.parametrize(
+@each(
     "password",
     [
         "correct-lantern-seventeen",
@@ -32,7 +33,7 @@ def test_strong_password_is_accepted_with_any_characters(password):
     assert codes(password) == []
 
 
-@pytest.mark.parametrize(
+@each(
     "password",
     [
         "password1234",
@@ -66,7 +67,7 @@ def test_common_password_is_accepted_without_the_policy():
     assert codes("password1234", {**POLICY, "block_common": False}) == []
 
 
-@pytest.mark.parametrize(
+@each(
     ("password", "personal"),
     [
         ("adalovelace1815", ["Ada Lovelace", "ada@acme.com"]),

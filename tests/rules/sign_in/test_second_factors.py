@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
-
 from app.rules.authorization.interaction import MULTI_FACTOR, PASSWORD, contexts_reached, select_context
 from app.rules.organizations.settings import effective_settings
 from app.rules.sign_in.second_factors import (
@@ -18,6 +16,7 @@ from app.rules.sign_in.second_factors import (
     update_mfa_required_since,
     used_second_factor,
 )
+from tests.support.cases import each
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -32,7 +31,7 @@ def member(**since: datetime) -> MfaGraceStart:
     return MfaGraceStart(**({"created_at": LONG_AGO} | since))
 
 
-@pytest.mark.parametrize(
+@each(
     ("policy", "enrolled", "amr", "grace_start", "requirement"),
     [
         ("off", ("totp",), ("pwd",), member(), MfaRequirement.NOTHING),
@@ -101,7 +100,7 @@ def test_disabled_passkeys_are_not_an_allowed_method() -> None:
     assert allowed_methods(settings("off")) == ()
 
 
-@pytest.mark.parametrize(
+@each(
     ("before", "after", "since", "expected"),
     [
         ("optional", "required", (None, None), (NOW, NOW)),

@@ -12,6 +12,7 @@ from app.rules.store.outgoing_http import (
     require_public_addresses,
     require_web_port,
 )
+from tests.support.cases import each
 
 NOT_GLOBAL = [
     "0.0.0.0",  # noqa: S104 - this socket is never bound
@@ -117,7 +118,7 @@ NO_TARGET = [
 ]
 
 
-@pytest.mark.parametrize("address", NOT_GLOBAL)
+@each("address", NOT_GLOBAL)
 def test_private_host_is_rejected(address: str) -> None:
     """SF-2, SF-3."""
     assert not is_global_unicast(address)
@@ -126,7 +127,7 @@ def test_private_host_is_rejected(address: str) -> None:
     assert refused.value.code == "address_not_allowed"
 
 
-@pytest.mark.parametrize(
+@each(
     "address",
     [
         "93.184.216.34",
@@ -146,14 +147,14 @@ def test_public_host_is_accepted(address: str) -> None:
     require_public_addresses(parse_target("https://rp.example/"), [address], frozenset())
 
 
-@pytest.mark.parametrize("url", NO_TARGET)
+@each("url", NO_TARGET)
 def test_only_plain_https_urls_are_accepted(url: str) -> None:
     """SF-2, SF-3: no other scheme, no user, no disguised IP address."""
     with pytest.raises(OutgoingRequestBlocked):
         parse_target(url)
 
 
-@pytest.mark.parametrize(
+@each(
     ("url", "target", "authority"),
     [
         ("https://rp.example", Target("rp.example", 443, "/"), "rp.example"),
@@ -187,7 +188,7 @@ def test_operator_can_allow_a_private_host() -> None:
     require_public_addresses(parse_target("https://[fd00::5]:8443/"), ["fd00::5"], {"[fd00::5]:8443"})
 
 
-@pytest.mark.parametrize(
+@each(
     ("port", "is_allowed"),
     [(443, True), (1024, True), (8443, True), (65535, True)]
     + [(port, False) for port in (1, 22, 25, 80, 465, 636, 853, 993, 1023, 2049, 5061, 6000, 6667, 10080)],

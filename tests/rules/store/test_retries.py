@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from app.rules.store.outgoing_http import retry_delay
+from tests.support.cases import each
 
 
-@pytest.mark.parametrize(
-    ("attempts", "seconds"), [(0, 10), (1, 10), (2, 20), (5, 160), (9, 2560), (10, 3600), (10_000, 3600)]
-)
+@each(("attempts", "seconds"), [(0, 10), (1, 10), (2, 20), (5, 160), (9, 2560), (10, 3600), (10_000, 3600)])
 def test_retry_delay_doubles_up_to_an_hour(attempts: int, seconds: int) -> None:
     assert retry_delay(attempts, 0.5).total_seconds() == seconds
 

@@ -10,6 +10,7 @@ import pytest
 from app.rules.errors import InvalidInput
 from app.rules.identifiers import format_client_id, new_id, public_id
 from app.rules.tokens.revocation import revocation_order
+from tests.support.cases import each
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 CLIENT = format_client_id("0123abcd", new_id())
@@ -28,7 +29,7 @@ def test_client_revocation_has_defaults() -> None:
     assert not order.sessions and not order.dry_run and order.reason is None
 
 
-@pytest.mark.parametrize(
+@each(
     ("fields", "sessions"),
     [
         ({"user_id": USER}, True),
@@ -48,7 +49,7 @@ def test_cutoff_accepts_any_time_zone() -> None:
     assert order.issued_before == NOW - timedelta(hours=1)
 
 
-@pytest.mark.parametrize(
+@each(
     ("fields", "errors"),
     [
         ({}, {"client_id": "required"}),

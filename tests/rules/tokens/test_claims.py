@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-import pytest
-
 from app.rules.tokens.claims import PROFILE_CLAIMS, Profile, claims_for
+from tests.support.cases import each
 
 FULL = Profile(
     sub="usr_01jd",
@@ -43,7 +42,7 @@ def test_only_the_subject_is_released_without_scopes():
     assert claims_for(FULL, ["openid", "offline_access", "orders:read"]) == {"sub": "usr_01jd"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("scope", "count"),
     [("profile", 14), ("email", 2), ("address", 1), ("phone", 2)],
 )

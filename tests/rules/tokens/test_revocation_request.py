@@ -8,6 +8,7 @@ import pytest
 
 from app.rules.errors import InvalidInput
 from app.rules.tokens.revocation import revocation_request
+from tests.support.cases import each
 
 GOOD = {"organization_id": "acme", "token_type": "access_token", "token": "gth_at_x"}
 
@@ -17,8 +18,8 @@ def test_valid_body_is_accepted() -> None:
         assert revocation_request(GOOD | {"token_type": token_type}).token_type == token_type
 
 
-@pytest.mark.parametrize("name", GOOD)
-@pytest.mark.parametrize(
+@each("name", GOOD)
+@each(
     ("value", "code"),
     [
         (None, "wrong_type"),

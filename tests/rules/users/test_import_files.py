@@ -12,6 +12,7 @@ import pytest
 
 from app.rules.users import user_import
 from app.rules.users.user_import import MAX_ROW_LENGTH, Row, UnreadableFile, as_cells, read_rows
+from tests.support.cases import each
 
 
 def rows(content: bytes | str, file_format: str = "csv", piece: int = 65536) -> list[Row]:
@@ -35,8 +36,8 @@ def test_csv_is_parsed_per_rfc_4180() -> None:
     ]
 
 
-@pytest.mark.parametrize("piece", [1, 2, 3, 7, 65536])
-@pytest.mark.parametrize("before", ["", "\ufeff"])
+@each("piece", [1, 2, 3, 7, 65536])
+@each("before", ["", "\ufeff"])
 def test_piece_size_and_byte_order_mark_do_not_matter(piece: int, before: str) -> None:
     text = before + "email,name\r\nada@a.example,Zoë 🦒\r\n"
     assert rows(text, piece=piece) == [Row(2, {"email": "ada@a.example", "name": "Zoë 🦒"})]
@@ -53,7 +54,7 @@ def test_empty_cells_are_omitted_and_text_is_normalized() -> None:
     ]
 
 
-@pytest.mark.parametrize("cell", ["=cmd|'/c calc'!A0", "+41446681800", "-1", "@SUM(A1)"])
+@each("cell", ["=cmd|'/c calc'!A0", "+41446681800", "-1", "@SUM(A1)"])
 def test_formula_is_data_and_escaped_in_reports(cell: str) -> None:
     read = rows(f'email,name\nada@a.example,"{cell}"\n')[0]
     assert read.fields["name"] == cell
@@ -126,7 +127,7 @@ def test_invalid_csv_is_rejected_with_position(content: bytes | str, words: str)
     assert words in refusal(content)
 
 
-@pytest.mark.parametrize(
+@each(
     ("content", "words"),
     [
         ("", "ends too early"),
@@ -151,7 +152,7 @@ def test_invalid_json_array_is_rejected_with_position(content: str, words: str) 
     assert words in refusal(content, "json")
 
 
-@pytest.mark.parametrize("content", ["[]", "5", "{", '{"a": 1}{"b": 2}', "x" * 1_000_000])
+@each("content", ["[]", "5", "{", '{"a": 1}{"b": 2}', "x" * 1_000_000])
 def test_invalid_json_line_is_rejected_with_line_number(content: str) -> None:
     assert "Line 2" in refusal('{"email": "a@a.example"}\n' + content, "ndjson")
 

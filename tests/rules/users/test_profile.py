@@ -9,6 +9,7 @@ import pytest
 from app.rules.errors import InvalidInput
 from app.rules.tokens.claims import PROFILE_CLAIMS
 from app.rules.users.profile import CHECKS, validate_profile
+from tests.support.cases import each
 
 WHOLE: dict[str, Any] = {
     "given_name": "Ada",
@@ -49,7 +50,7 @@ def test_empty_claims_are_left_out() -> None:
     assert validate_profile({"nickname": None, "address": None}) == {}
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "typed", "stored"),
     [
         ("phone_number", "+1 (425) 555-1212", "+14255551212"),
@@ -66,7 +67,7 @@ def test_claim_is_stored_in_standard_form(name: str, typed: str, stored: str) ->
     assert validate_profile({name: typed}) == {name: stored}
 
 
-@pytest.mark.parametrize(
+@each(
     ("field", "sent"),
     [
         ("birthdate", {"birthdate": "10.12.1815"}),
@@ -96,7 +97,6 @@ def test_claim_is_stored_in_standard_form(name: str, typed: str, stored: str) ->
         ("sub", {"sub": "usr_root"}),
         ("email_verified", {"email_verified": True}),
     ],
-    ids=str,
 )
 def test_invalid_claim_is_rejected_by_name(field: str, sent: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput) as error_info:

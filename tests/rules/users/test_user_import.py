@@ -9,6 +9,7 @@ import pytest
 
 from app.rules.errors import InvalidInput
 from app.rules.users.user_import import validate_imported_user
+from tests.support.cases import each
 
 GOOD = {"email": "Ada@A.example"}
 
@@ -62,7 +63,7 @@ def test_keycloak_hash_is_parsed_from_a_cell() -> None:
     assert validate_imported_user(GOOD | {"password_hash": cell}).password_scheme == "pbkdf2-sha256 27500"
 
 
-@pytest.mark.parametrize(
+@each(
     ("field", "value", "code"),
     [
         ("email", "nobody", "invalid_email"),

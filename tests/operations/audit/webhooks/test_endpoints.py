@@ -25,6 +25,7 @@ from app.operations.store import clock
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound, PreconditionFailed
 from tests.operations.audit.webhooks.conftest import ago, change
+from tests.support.cases import each
 from tests.support.databases import Database
 
 pytestmark = pytest.mark.usefixtures("context")
@@ -71,7 +72,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", WRONG)
+@each("case", WRONG)
 def test_invalid_field_is_named_and_nothing_is_stored(ada: Any, database: Database, case: str) -> None:
     """SF-2: private addresses are rejected in every notation."""
     fields, field, code = WRONG[case]
@@ -172,7 +173,7 @@ def test_webhook_of_another_organization_is_not_found(make: Any, ada: Any) -> No
         rotate_webhook_secret(stranger, made.public_id, {})
 
 
-@pytest.mark.parametrize("value", [-1, 604_801, True, "1", 1.5])
+@each("value", [-1, 604_801, True, "1", 1.5])
 def test_overlap_is_limited(ada: Any, value: Any) -> None:
     made = create_webhook(ada, GOOD).record
     with pytest.raises(InvalidInput) as refused:

@@ -23,6 +23,7 @@ from app.rules.sign_in import passkeys as rules
 from app.rules.sign_in.passkeys import InvalidPasskeyResponse
 from tests.oauth.conftest import audited
 from tests.operations.sign_in.passkeys.conftest import ELSEWHERE, HERE, registered
+from tests.support.cases import each
 from tests.support.security_key import (
     MAY_SYNC,
     PRESENT,
@@ -72,7 +73,7 @@ def test_registration_requires_fresh_sign_in(make: Any, acme: Any, ada: Any, act
         finish_registration(stale, answer, "", HERE)
 
 
-@pytest.mark.parametrize(
+@each(
     "wrong",
     [
         {"origin": "https://localhost"},
@@ -83,7 +84,6 @@ def test_registration_requires_fresh_sign_in(make: Any, acme: Any, ada: Any, act
         {"crossOrigin": True},
         {"topOrigin": "http://localhost"},
     ],
-    ids=str,
 )
 def test_response_of_another_page_is_rejected(actor: Any, acme: Any, ada: Any, wrong: Any) -> None:
     """MF-5: the exact origin and the requested ceremony."""
@@ -139,7 +139,7 @@ def test_registration_challenge_is_bound_to_browser_user_and_organization(
         finish_registration(actor, Authenticator().create(begin_registration(actor, HERE)), "", ELSEWHERE)
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         *("", "{", "[]", "null", "{}", '{"id": 7}', "x" * 40_000, "\ud800", '{"id":"a","id":"b"}'),
