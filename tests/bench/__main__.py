@@ -55,21 +55,28 @@ def parse() -> argparse.Namespace:
 
 
 SQLITE_CONNECTIONS = 8
+# So many that none of them reaches the limit of grants, at which each code also revokes the oldest one: people do not.
+USERS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """A server, its clients, the cookies of its users who signed in and consented, and tokens of its machine client."""
+    """A server, its clients, the cookies of its users who signed in and consented, and tokens of its machine client.
+
+    ``connections`` is how many of the users also hold tokens.
+    """
 
     port: int
     machine: Credentials
     web: Credentials
     cookies: Sequence[str]
     tokens: Sequence[str]
+    connections: int
 
     def of_users(self, name: str) -> list[str]:
-        """Return a token of each user: ``access_token`` or ``refresh_token``."""
-        return [tokens[name] for tokens in scenarios.tokens_of_users(self.port, self.web, self.cookies)]
+        """Return a token for each connection, of different users: ``access_token`` or ``refresh_token``."""
+        users = self.cookies[: self.connections]
+        return [tokens[name] for tokens in scenarios.tokens_of_users(self.port, self.web, users)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,8 +256,8 @@ class Bench:
         if "oidc-provider" in places:
             other = places["oidc-provider"][0]
             issued = scenarios.client_tokens(other, [peer.MACHINE] * 2000)
-            users = peer.cookies(other, count)
-            sides["oidc-provider"] = _Side(other, peer.MACHINE, peer.WEB, users, issued)
+            users = peer.cookies(other, USERS)
+            sides["oidc-provider"] = _Side(other, peer.MACHINE, peer.WEB, users, issued, count)
         for flow in FLOWS:
             turns = [
                 Scenario(
@@ -295,9 +302,10 @@ class Bench:
                     )
                     self.report.judge_sqlite(*names)
 
-    def side(self, instance: Instance, port: int, users: int) -> _Side:
+    def side(self, instance: Instance, port: int, connections: int) -> _Side:
         machine, web = scenarios.credentials_of(instance.machine), scenarios.credentials_of(instance.web)
-        return _Side(port, machine, web, instance.cookies(users), instance.some_tokens(port, 2000))
+        tokens = instance.some_tokens(port, 2000)
+        return _Side(port, machine, web, instance.cookies(USERS), tokens, connections)
 
     def _flatness(self, instance: Instance, port: int) -> None:
         machine = scenarios.credentials_of(instance.machine)

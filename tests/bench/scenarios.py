@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import http.client
 import json
+import random
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Sequence
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -100,14 +101,15 @@ def authorization_path(client: Credentials) -> str:
 
 
 def code_flow(client: Credentials, cookies: Sequence[str]) -> MakeVisitor:
-    """A signed-in user who has consented: authorize, then redeem the code with PKCE."""
+    """A signed-in user who has consented, another one each time: authorize, then redeem the code with PKCE."""
 
     def visitor(number: int) -> Visitor:
+        users = random.Random(number)
         while True:
-            code = ""
+            cookie, code = users.choice(cookies), ""
             path = authorization_path(client)
             while not code:
-                answer: Answer = yield Ask(request("GET", path, headers={"Cookie": cookies[number]}), 303)
+                answer: Answer = yield Ask(request("GET", path, headers={"Cookie": cookie}), 303)
                 location = answer.header(b"location").decode()
                 code = parse_qs(urlsplit(location).query).get("code", [""])[0]
                 if not code and not location.startswith(("/", "http://127.0.0.1")):
@@ -159,10 +161,9 @@ def client_tokens(port: int, clients: Sequence[Credentials]) -> list[str]:
 def tokens_of_users(port: int, client: Credentials, cookies: Sequence[str]) -> list[dict[str, str]]:
     """Return a token response for each of the signed-in users, each from its own code flow."""
     connection = http.client.HTTPConnection("127.0.0.1", port)
-    visit = code_flow(client, cookies)
     found = []
-    for number in range(len(cookies)):
-        steps = visit(number)
+    for cookie in cookies:
+        steps = code_flow(client, [cookie])(0)
         ask = next(steps)
         while True:
             head, _, body = ask.request.partition(b"\r\n\r\n")
