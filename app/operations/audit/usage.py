@@ -1,8 +1,9 @@
 """Figures of an organization and its clients: tokens, requests, failures, sign-ins and active users by hour or day.
 
-They come from ``usage_counters``, never from the rows that were counted, and are a few seconds old. Hours and days are
-those of UTC. Who may see only their own clients (``clients:read:own``) gets the sums of these, without the figures that
-no client has. Before ``RETENTION`` nothing is known, and what happened before the installation counted was not counted.
+They come from ``usage_counters``, never from the rows that were counted, and are a few seconds old, large numbers of
+active users up to a minute. Hours and days are those of UTC. Who may see only their own clients (``clients:read:own``)
+gets the sums of these, without the figures that no client has. Before ``RETENTION`` nothing is known, and what happened
+before the installation counted was not counted.
 """
 
 from __future__ import annotations
