@@ -147,9 +147,9 @@ def parse_new_organization(fields: Mapping[str, Any]) -> OrganizationPlan:
         required={"name": "Enter a name for the organization.", "admin.email": "Enter an email address."},
     )
     slug = fields.get("id")
-    if slug is None and isinstance(fields.get("name"), str):
+    if slug is None and not errors.has_error("name"):
         slug = slug_from_name(fields["name"])
-        if slug is None and not errors.has_error("name"):
+        if slug is None:
             errors.add("id", "required", "No ID can be derived from this name. Enter one.")
     overrides = _overrides(fields.get("settings"), errors)
     errors.raise_if_any()

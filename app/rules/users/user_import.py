@@ -56,6 +56,10 @@ _ROLE_SEPARATORS = re.compile(r"[\s,;]+")
 MAX_FILE_BYTES = 32 * 1024 * 1024
 MAX_ROW_LENGTH = 64 * 1024
 MAX_ROWS = 250_000
+MAX_COLUMNS = 200
+# UAX #15 section 13. Normalization sorts them, which takes quadratic time: a minute for one row, in which nothing else
+# runs.
+_MAX_COMBINING = 30
 _SPACE = re.compile(r"[ \t\r\n]*")
 # Values that a spreadsheet would treat as formulas. Reports prefix them with an apostrophe.
 _FORMULA = re.compile(r"'[=+\-@\t\r]")
@@ -396,6 +400,8 @@ def _csv_rows(texts: Iterable[str]) -> Iterator[Row]:
 
 
 def _validate_header(cells: list[str]) -> list[str]:
+    if len(cells) > MAX_COLUMNS:
+        raise _unreadable(lazy_gettext("The first row has more than %(max)s column names.", max=MAX_COLUMNS))
     names = [cell.strip().lower() for cell in cells]
     if len(names) == 1 and any(mark in names[0] for mark in ";\t"):
         raise _unreadable(lazy_gettext("The columns are separated by semicolons or tabs. Use commas."))
@@ -421,8 +427,20 @@ def _csv_row(number: int, header: list[str], cells: list[str]) -> Row:
 
 
 def _plain(cell: str) -> str:
-    text = unicodedata.normalize("NFC", cell.strip())
+    text = _composed(cell.strip())
     return text[1:] if _FORMULA.match(text) else text
+
+
+def _composed(text: str) -> str:
+    """Return the text in NFC, unless it has more combining characters in a row than any language: it stays invalid."""
+    if text.isascii() or unicodedata.is_normalized("NFC", text):
+        return text
+    run = 0
+    for char in text:
+        run = run + 1 if unicodedata.combining(char) else 0
+        if run > _MAX_COMBINING:
+            return text
+    return unicodedata.normalize("NFC", text)
 
 
 def _ndjson_rows(texts: Iterable[str]) -> Iterator[Row]:

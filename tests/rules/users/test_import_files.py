@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import unicodedata
 from collections.abc import Iterator
 from typing import Any
 
@@ -93,6 +94,15 @@ def test_report_can_be_imported_again() -> None:
     assert "row" not in rows(text)[0].fields and "errors" not in rows(text)[0].fields
 
 
+@pytest.mark.parametrize("marks", ["\u0301\u0323", "\u0323\u0301", "\u0344\u0316"])
+def test_endless_combining_characters_are_not_sorted(marks: str) -> None:
+    """Normalization takes quadratic time for them, and holds the interpreter's lock."""
+    many = "a" + marks * 15_000
+    found = rows(f"email,name\nada@a.example,a{marks}\n" + f"bob@a.example,{many}\n" * 20)
+    assert found[0].fields["name"] == unicodedata.normalize("NFC", f"a{marks}")
+    assert {len(row.fields["name"]) for row in found[1:]} == {30_001}
+
+
 def test_row_with_wrong_cell_count_is_reported() -> None:
     found = rows("email,name\na@a.example\nb@a.example,B,more\nc@a.example,C\n")
     assert [row.problem for row in found] == [
@@ -112,6 +122,7 @@ def test_row_with_wrong_cell_count_is_reported() -> None:
         ("email,is_root,org_id,id\n", "There is no column 'is_root'"),
         ("email,name,Email\n", "The column 'email' is duplicated"),
         ("email;name\n", "separated by semicolons"),
+        ("email," + "a," * 30_000 + "\n", "more than 200 column names"),
         (b"email\nada@a.example\nz\xfc@a.example\n", "Line 3 is not UTF-8"),
         ("email\nada@a.example\n".encode("utf-16"), "UTF-16"),
         ("email\nada@a.example\u00fc".encode()[:-1], "middle of a character"),
