@@ -91,7 +91,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_call(item: pytest.Item) -> None:
+def pytest_runtest_setup(item: pytest.Item) -> None:
     LIMIT.rows = item.stash[_rows]
 
 
