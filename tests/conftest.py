@@ -31,7 +31,7 @@ ENGINES = ("mariadb", "sqlite")
 # Whole flows, state machines, migrations, and tests that start processes or call every route.
 SLOW_FOLDERS = {"journeys", "security", "transfer"}
 SLOW_FILES = {
-    *("test_migrations.py", "test_route_matrix.py", "test_schemathesis.py"),
+    *("test_migrations.py", "test_restored_backups.py", "test_route_matrix.py", "test_schemathesis.py"),
     *("test_server_memory.py", "test_start.py"),
 }
 # Each starts servers. Faults are last of them, because they notice when types are checked beside the tests.
@@ -91,7 +91,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_call(item: pytest.Item) -> None:
+def pytest_runtest_setup(item: pytest.Item) -> None:
     LIMIT.rows = item.stash[_rows]
 
 

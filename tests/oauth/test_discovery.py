@@ -115,6 +115,7 @@ def test_unknown_organization_has_no_metadata(http: FlaskClient, make: Factory) 
         assert {http.get(address).status_code for address in addresses(slug)} == {404}
 
 
+@pytest.mark.slow
 def test_keys_are_public_distinct_and_named_by_thumbprint(flow: Flow) -> None:
     """KY-3, KY-4: no private or symmetric member."""
     from joserfc.jwk import import_key

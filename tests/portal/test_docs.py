@@ -68,6 +68,7 @@ def test_errors_have_the_texts_of_the_failed_requests(ada: Any) -> None:
     assert "verifier_mismatch" in ada.text and "dpop_missing" not in ada.text
 
 
+@pytest.mark.slow
 def test_reference_shows_every_operation_with_valid_curl_and_without_unfilled_values(
     ada: Any, acme: Any, app: Any
 ) -> None:

@@ -181,6 +181,7 @@ def test_malformed_hash_is_rejected_with_code(sent: Any) -> None:
     assert refusal.value.problem.code in {"unknown_hash", "malformed_hash", "wrong_type", "too_long"}
 
 
+@pytest.mark.slow
 @each("kind", MADE)
 def test_dummy_hash_has_the_scheme_and_matches_no_password(kind: str) -> None:
     """EN-2: it is really computed, while a malformed one would be rejected immediately."""
