@@ -35,8 +35,9 @@ _USER = re.compile(r"^\s+(\S+@\S+)\s+(\S+)", re.MULTILINE)
 _ID = re.compile(
     r"[a-z]{2,4}_[a-z0-9_]{20,}|(?<=portal/scopes/).+|(?<=portal/instance-limits/).+|(?<=docs/api/).+"
 )
-# Parameters that make a page of another kind.
-_PARAMETERS = ("type", "task", "client")
+# Parameters that make a page of another kind, the first ones with each value.
+_VALUES = ("type", "task")
+_PARAMETERS = (*_VALUES, "client", "tag")
 # Pages that no link leads to.
 _UNLINKED = ("device", "login?reauthenticate=1", "forgot", "nothing-here")
 _MAX_PAGE_BYTES = 50_000
@@ -126,7 +127,9 @@ def _walk(page: Any, base: str, organization: str, folder: Path, faults: list[st
         # Home differs: root's shows the instance.
         name = f"{organization}-home" if kind == "portal" else _ID.sub("id", kind).replace("/", "-")
         query = dict(parse_qsl(urlsplit(path).query))
-        name += "".join(f"-{key}-{_ID.sub('id', query[key])}" for key in _PARAMETERS if key in query)
+        name += "".join(
+            f"-{key}" + (f"-{query[key]}" if key in _VALUES else "") for key in _PARAMETERS if key in query
+        )
         if name in seen:
             continue
         seen.add(name)

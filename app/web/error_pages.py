@@ -13,6 +13,7 @@ from typing import Any
 from flask import Flask, Response, make_response, render_template, request
 from flask_wtf.csrf import CSRFError
 from werkzeug.exceptions import HTTPException, SecurityError
+from werkzeug.exceptions import NotFound as PageNotFound
 
 from app.database_errors import DATABASE_ERRORS, is_temporary
 from app.rules.errors import DomainError, Unavailable
@@ -162,11 +163,11 @@ def _render(status: int, branding: Mapping[str, Any], variables: Mapping[str, An
 
 
 def _wants_json() -> bool:
-    if _PAGES.match(request.path):
+    is_program = request.is_json or request.headers.get("Authorization", "")[:7].lower() == "bearer "
+    # A browser always names text/html; curl and HTTP libraries send */* or nothing.
+    is_browser = not is_program and "text/html" in request.accept_mimetypes.values()
+    if _PAGES.match(request.path) or (is_browser and isinstance(request.routing_exception, PageNotFound)):
         return False
     if _API.match(request.path) or "/.well-known/" in request.path or "/oauth/" in request.path:
         return True
-    if request.is_json or request.headers.get("Authorization", "")[:7].lower() == "bearer ":
-        return True
-    # A browser always names text/html; curl and HTTP libraries send */* or nothing.
-    return "text/html" not in request.accept_mimetypes.values()
+    return not is_browser

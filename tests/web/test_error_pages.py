@@ -14,7 +14,13 @@ BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
 
 @pytest.mark.parametrize(
-    "path", ["/nothing", "/organizations/nobody/account/profile", "/organizations/acme/login/x"]
+    "path",
+    [
+        "/nothing",
+        "/organizations/nobody/account/profile",
+        "/organizations/acme/login/x",
+        "/organizations/acme/nothing",
+    ],
 )
 def test_browser_error_is_a_page(http: Any, app: Flask, path: str) -> None:
     answer = http.get(path, headers=BROWSER)
