@@ -463,7 +463,7 @@ def _make_file_private(_dialect: Any, _record: Any, arguments: Any, _parameters:
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
-    # The driver's own implicit BEGIN is deferred and cannot be told to lock first.
+    # The driver's own implicit BEGIN is deferred and cannot lock first.
     connection.isolation_level = None
     cursor = connection.cursor()
     cursor.execute("PRAGMA journal_mode = WAL")

@@ -185,7 +185,7 @@ def _instance(env: Mapping[str, str]) -> Path:
 
 
 def require_instance(environ: Mapping[str, str] | None = None) -> None:
-    """Require that a command is told which installation it is for. Raises UnsafeConfiguration.
+    """Require that a command names the installation that it is for. Raises UnsafeConfiguration.
 
     Without its settings, a command in the folder of a service would create another, empty installation there.
     """

@@ -153,8 +153,8 @@ class Follower:
         if all_told:
             _machine().put(_LEAD, os.getpid(), uptime(), sent_at)
 
-    def has_heard_since(self, moment: float) -> bool:
-        """Return whether this process or the lead of the machine has asked since then; for stamps read afterwards."""
+    def has_polled_since(self, moment: float) -> bool:
+        """Return whether this process or the lead of the machine has polled since; for stamps read afterwards."""
         if self.sent_at <= moment:
             lead = _machine().find(_LEAD)
             if lead is not None and lead[2] <= uptime():
@@ -163,7 +163,7 @@ class Follower:
 
 
 class CacheStamp:
-    """The state of an organization before a value was read; tells whether anything has changed since."""
+    """The state of an organization before a value was read, to find out whether it has changed since."""
 
     __slots__ = ("_follower", "_from_poll", "_on_machine", "_read_at", "_slot", "_stamps")
 
@@ -184,7 +184,7 @@ class CacheStamp:
         follower.used_at = tick
         oldest = tick - TRUSTED_SECONDS
         # Before the stamps are compared, which a poll may change in this moment.
-        if self._read_at <= oldest and follower.sent_at <= oldest and not follower.has_heard_since(oldest):
+        if self._read_at <= oldest and follower.sent_at <= oldest and not follower.has_polled_since(oldest):
             return False
         return (
             follower.stamps[slot] is self._from_poll
@@ -220,14 +220,14 @@ class _MachineStamps:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def put(self, record: int, *numbers: float) -> None:
-        """Replace a record. On a full disk nothing happens: what the record tells grows old."""
+        """Replace a record. On a full disk nothing happens, and the record becomes outdated."""
         packed = _RECORD.pack(_machine_key(current().database_url), *numbers, 0)[:-4]
         with contextlib.suppress(OSError):
-            self.write(_place_of(record), packed + zlib.crc32(packed).to_bytes(4, "little"))
+            self.write(_record_offset(record), packed + zlib.crc32(packed).to_bytes(4, "little"))
 
     def find(self, record: int) -> tuple[float, float, float] | None:
         """Return a record's numbers, or None if it is not of this machine and database or is just being written."""
-        place = _place_of(record)
+        place = _record_offset(record)
         packed = self.memory[place : place + _RECORD.size]
         key, first, second, third, checksum = _RECORD.unpack(packed)
         if checksum != zlib.crc32(packed[:-4]) or key != _machine_key(current().database_url):
@@ -342,13 +342,13 @@ def poll() -> None:
     _follower_of(current().database_url).poll()
 
 
-def tell_machine(record: int, *numbers: float) -> None:
-    """Tell all processes of this machine that use this database three numbers, such as those of ``CLOCK``."""
+def write_machine_record(record: int, *numbers: float) -> None:
+    """Share three numbers with all processes of this machine that use this database, such as those of ``CLOCK``."""
     _machine().put(record, *numbers)
 
 
-def heard_on_machine(record: int) -> tuple[float, float, float] | None:
-    """Return the numbers that a process of this machine told last, or None."""
+def read_machine_record(record: int) -> tuple[float, float, float] | None:
+    """Return the numbers that a process of this machine wrote last, or None."""
     return _machine().find(record)
 
 
@@ -413,7 +413,7 @@ def _has_ended(pid: int) -> bool:
     return False
 
 
-def _place_of(record: int) -> int:
+def _record_offset(record: int) -> int:
     return _SLOTS * _WIDTH + record * _RECORD_BYTES
 
 

@@ -77,7 +77,7 @@ class FastPathMiddleware:
         token = at_work.set(self._app)
         try:
             response = self._endpoints.posts[name](request)
-        except Exception:  # noqa: BLE001 - the last resort, as in Flask: on_error logs it and tells no details
+        except Exception:  # noqa: BLE001 - the last resort, as in Flask: on_error logs it and reveals no details
             response = self._endpoints.on_error(request)
         finally:
             at_work.reset(token)

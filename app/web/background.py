@@ -142,7 +142,7 @@ def _beat(app: Flask) -> None:
                 if cache_invalidation.is_lead():
                     seconds = HEARTBEAT_EVERY_SECONDS
                     outages.beat()
-            except Exception:  # noqa: BLE001 - the next report that can be written tells of the outage
+            except Exception:  # noqa: BLE001 - the next report that can be written contains the outage
                 _log.debug("the heartbeat could not be written", exc_info=True)
         pause.wait(seconds)
 

@@ -1,4 +1,4 @@
-"""Health checks: ``/healthz`` for the process, ``/readyz`` for what it depends on. The first tells the version."""
+"""Health checks: ``/healthz`` for the process, ``/readyz`` for what it depends on. The first returns the version."""
 
 from __future__ import annotations
 

@@ -27,15 +27,15 @@ from app.operations.directory.lookups import (
 from app.operations.sign_in.sessions import SessionRecord
 from app.rules.authorization import authorization_request
 from app.rules.errors import NotFound, OrganizationMoving
-from app.rules.languages.moments import (
-    coming_span,
-    day_of,
-    exact_moment_of,
-    exact_span,
-    moment_of,
-    number_of,
-    past_span,
-    short_day_of,
+from app.rules.languages.dates import (
+    format_date,
+    format_duration,
+    format_elapsed,
+    format_exact_time,
+    format_number,
+    format_remaining,
+    format_short_date,
+    format_time,
     time_zone_of,
 )
 from app.rules.languages.translation import COUNTS, ENGLISH, catalog_of, direction_of, language_for
@@ -244,7 +244,7 @@ def ago(value: datetime | None, never: str = _NEVER) -> Markup:
     if passed > _LONG:
         return _time(value, _day(value))
     is_now = passed < timedelta(seconds=5)
-    return _time(value, gettext("just now") if is_now else past_span(passed, page_language()))
+    return _time(value, gettext("just now") if is_now else format_elapsed(passed, page_language()))
 
 
 def until(value: datetime | None, never: str = _NEVER) -> Markup:
@@ -254,7 +254,7 @@ def until(value: datetime | None, never: str = _NEVER) -> Markup:
     left = value - datetime.now(UTC)
     if left <= timedelta(0):
         return ago(value)
-    return _time(value, _day(value) if left > _LONG else coming_span(left, page_language()))
+    return _time(value, _day(value) if left > _LONG else format_remaining(left, page_language()))
 
 
 def day(value: datetime | None, never: str = _NEVER) -> Markup:
@@ -266,12 +266,12 @@ def moment(value: datetime | None, never: str = _NEVER) -> Markup:
     """Format a time as ``21 Nov 2026, 15:02 CET``."""
     if value is None:
         return escape(never)
-    return _time(value, moment_of(value, page_language(), page_time_zone()))
+    return _time(value, format_time(value, page_language(), page_time_zone()))
 
 
 def duration(seconds: int | None, never: str = _FOREVER) -> str:
     """Format seconds in the largest unit that divides them: ``1 day``, ``90 minutes``."""
-    return str(never) if seconds is None else exact_span(seconds, page_language())
+    return str(never) if seconds is None else format_duration(seconds, page_language())
 
 
 def counted(value: int, noun: str) -> str:
@@ -281,24 +281,24 @@ def counted(value: int, noun: str) -> str:
 
 def number(value: int) -> str:
     """Format a whole number as ``1,204``."""
-    return number_of(value, page_language())
+    return format_number(value, page_language())
 
 
 def percent(value: float, decimals: int = 0) -> str:
     """Format a percentage as ``12 %``."""
-    return f"{number_of(value, page_language(), decimals)} %"
+    return f"{format_number(value, page_language(), decimals)} %"
 
 
 def short_day(value: datetime) -> str:
     """Format a date without the year as ``21 Nov``, in UTC."""
-    return short_day_of(value, page_language())
+    return format_short_date(value, page_language())
 
 
 def _day(value: datetime) -> str:
-    return day_of(value, page_language(), page_time_zone())
+    return format_date(value, page_language(), page_time_zone())
 
 
 def _time(value: datetime, text: str) -> Markup:
-    exact = exact_moment_of(value, page_language(), page_time_zone())
+    exact = format_exact_time(value, page_language(), page_time_zone())
     at = value.astimezone(UTC).isoformat(timespec="seconds")
     return Markup(f'<time datetime="{at}" title="{escape(exact)}">{escape(text)}</time>')  # noqa: S704 - escaped

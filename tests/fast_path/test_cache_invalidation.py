@@ -486,7 +486,7 @@ def test_record_of_another_machine_or_time_is_ignored(
     with app.app_context():
         began, board = uptime(), cache_invalidation._machine()
         board.put(cache_invalidation._LEAD, 1, began + 500, began + 500)
-        assert not cache_invalidation._follower_of(current().database_url).has_heard_since(began)
+        assert not cache_invalidation._follower_of(current().database_url).has_polled_since(began)
         assert cache_invalidation.is_lead()
         board.put(cache_invalidation._LEAD, 1, began, began)
         assert not cache_invalidation.is_lead()

@@ -6,7 +6,7 @@ import pickle
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from app.rules.languages import moments
+from app.rules.languages import dates
 from app.rules.languages.translation import (
     LANGUAGES,
     catalog_of,
@@ -66,16 +66,19 @@ def test_translatable_string_is_english_and_can_be_translated() -> None:
 
 def test_times_are_formatted_in_the_language() -> None:
     then = datetime(2026, 3, 5, 14, 2, 9, tzinfo=UTC)
-    assert moments.moment_of(then) == "5 Mar 2026, 14:02 UTC"
-    assert moments.exact_moment_of(then, "de") == "5. März 2026, 14:02:09 UTC"
-    assert moments.written_moment(then) == "5 March 2026, 14:02 UTC"
-    assert moments.written_moment(then, "de") == "5. März 2026, 14:02 UTC"
-    assert moments.past_span(timedelta(days=3)) == "3 days ago"
-    assert moments.past_span(timedelta(days=3), "de") == "vor 3 Tagen"
-    assert moments.coming_span(timedelta(hours=21, minutes=40)) == "in 22 hours"
-    assert moments.coming_span(timedelta(hours=21, minutes=40), "de") == "in 22 Stunden"
-    assert (moments.exact_span(5400), moments.exact_span(0)) == ("90 minutes", "0 seconds")
-    assert (moments.exact_span(60, "de"), moments.exact_span(86_400 * 30, "de")) == ("1 Minute", "30 Tage")
+    assert dates.format_time(then) == "5 Mar 2026, 14:02 UTC"
+    assert dates.format_exact_time(then, "de") == "5. März 2026, 14:02:09 UTC"
+    assert dates.format_long_time(then) == "5 March 2026, 14:02 UTC"
+    assert dates.format_long_time(then, "de") == "5. März 2026, 14:02 UTC"
+    assert dates.format_elapsed(timedelta(days=3)) == "3 days ago"
+    assert dates.format_elapsed(timedelta(days=3), "de") == "vor 3 Tagen"
+    assert dates.format_remaining(timedelta(hours=21, minutes=40)) == "in 22 hours"
+    assert dates.format_remaining(timedelta(hours=21, minutes=40), "de") == "in 22 Stunden"
+    assert (dates.format_duration(5400), dates.format_duration(0)) == ("90 minutes", "0 seconds")
+    assert (dates.format_duration(60, "de"), dates.format_duration(86_400 * 30, "de")) == (
+        "1 Minute",
+        "30 Tage",
+    )
 
 
 @each(
@@ -97,16 +100,16 @@ def test_time_is_formatted_in_the_time_zone_of_the_reader(
     zone: str | None, day: str, moment: str, exact: str
 ) -> None:
     then = datetime(2026, 3, 5, 23, 2, 9, tzinfo=UTC)
-    found = moments.time_zone_of(zone)
-    assert moments.day_of(then, zone=found) == day
-    assert moments.moment_of(then, zone=found) == moment
-    assert moments.exact_moment_of(then, zone=found) == exact
+    found = dates.time_zone_of(zone)
+    assert dates.format_date(then, zone=found) == day
+    assert dates.format_time(then, zone=found) == moment
+    assert dates.format_exact_time(then, zone=found) == exact
 
 
 def test_durations_and_messages_inside_message_are_translated() -> None:
     text = lazy_gettext(
         "Used %(ago)s%(origin)s. Still needed.",
-        ago=moments.Elapsed(timedelta(minutes=3), is_past=True),
+        ago=dates.Elapsed(timedelta(minutes=3), is_past=True),
         origin=lazy_gettext(" from %(count)s IP addresses", count="2"),
     )
     assert text == "Used 3 minutes ago from 2 IP addresses. Still needed."

@@ -96,7 +96,7 @@ class User(Representation):
     email_verified: Annotated[
         bool,
         Source("user.email_verified"),
-        described("Whether the user has proven that they receive mail at the address."),
+        described("Whether the email address is verified."),
     ]
     name: Annotated[str, Source("user.name"), described("The display name. It may be empty.")]
     profile: UserProfile

@@ -359,7 +359,7 @@ def _write(actor: Actor, rows: list[dict[str, Any]]) -> None:
 
 
 def _find_cause(rejected: RejectedRequest, client: ClientSnapshot) -> Cause:
-    """Return the cause, including causes that only the database can tell."""
+    """Return the cause, including causes that only the database knows."""
     organization = client.organization
     if rejected.path_organization not in {None, organization.slug}:
         return Cause(

@@ -288,7 +288,7 @@ def _authenticate(
     ):
         if not fresh:
             return None
-        # The secret is right, so this tells no stranger anything (CA-3).
+        # The secret is right, so this reveals nothing to a stranger (CA-3).
         registered = str(document["token_endpoint_auth_method"])
         raise InvalidClient(
             f"The client is registered for {registered}, but used {presented.method}. Configure the one or the other."

@@ -25,7 +25,7 @@ from app.operations.directory.users import find_user_by_email
 from app.operations.store import keyring, outbox
 from app.operations.store.outbox import DeliveryRejected, Message
 from app.rules.errors import NotFound
-from app.rules.languages.moments import written_moment
+from app.rules.languages.dates import format_long_time
 from app.rules.languages.translation import ENGLISH, catalog_of, language_for, translate
 from app.rules.mail.email_addresses import canonical_email
 
@@ -158,7 +158,7 @@ def _translating(language: str, environment: Environment) -> Environment:
     environment.add_extension("jinja2.ext.i18n")
     environment.install_gettext_callables(catalog.gettext, catalog.ngettext, newstyle=True)  # type: ignore[attr-defined]
     environment.policies["ext.i18n.trimmed"] = True
-    environment.filters["moment"] = lambda at: written_moment(datetime.fromisoformat(at), language)
+    environment.filters["moment"] = lambda at: format_long_time(datetime.fromisoformat(at), language)
     environment.filters["translate"] = lambda text: translate(text, catalog.gettext)
     return environment
 

@@ -130,7 +130,7 @@ def require_equal_rows(peer: Peer, organization: Any) -> None:
     require_own_rows(organization)
     if differing := compare_rows(peer, organization):
         raise Conflict(
-            f"Rows of {', '.join(differing)} differ in the two cells, so the target is not told to serve. List them "
+            f"Rows of {', '.join(differing)} differ in the two cells, so the target does not start to serve. List them "
             "with --check. Then let the target serve with the rows from here (--finish) or serve here again (--return)."
         )
 

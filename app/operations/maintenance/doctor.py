@@ -317,7 +317,7 @@ def _check_sqlite(config: Config) -> Iterator[Finding]:
 
 
 def _file_system(path: Path) -> str | None:
-    """Return the type of the file system that contains the path, if the system tells."""
+    """Return the type of the file system that contains the path, if it is known."""
     mounts = Path("/proc/self/mounts")
     if not mounts.exists():
         return None

@@ -5,7 +5,7 @@ receiver in the target, one JSON document a line. Rows are copied while the sour
 organization's requests with 503 for a few seconds, while what has changed meanwhile is copied and every row compared.
 
 One conditional UPDATE at the source decides: before it the source is authoritative and goes on by itself when the pause
-ends, whatever became of the move; after it the target is, which is then told to serve. So at no time do both serve.
+ends, whatever became of the move; after it the target is, which then starts to serve. So at no time do both serve.
 
 The end of the pause names the move. The source keeps it and the target's tombstone has it too, so that a decided move
 is finished or taken back only with the tombstone that it was prepared in.

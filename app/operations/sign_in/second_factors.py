@@ -89,7 +89,7 @@ METHOD_COLUMNS = (
 
 
 def methods_of(row: Any) -> tuple[str, ...]:
-    """Return the second-factor methods that a row with METHOD_COLUMNS tells of."""
+    """Return the second-factor methods in a row with METHOD_COLUMNS."""
     return (*([TOTP] if row.has_app else ()), *([PASSKEY] if row.has_passkey else ()))
 
 

@@ -20,13 +20,13 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from app.database import engines
-from app.fast_path.cache_invalidation import CLOCK, heard_on_machine, is_lead, tell_machine
+from app.fast_path.cache_invalidation import CLOCK, is_lead, read_machine_record, write_machine_record
 from app.models.base import UtcDateTime
 from app.uptime import uptime
 
 MEASURE_INTERVAL_SECONDS = 30.0
 # How long what the lead of this machine measured is as good as a measurement.
-_HEARD_SECONDS = 10.0
+_RECORD_SECONDS = 10.0
 # How much slower the time goes while it is ahead of the database's. A code of 60 seconds is then valid for 63 at most.
 SLOWDOWN = 0.05
 # How fast two undisturbed clocks may drift apart.
@@ -115,9 +115,9 @@ def _ask() -> Difference | None:
     engine = engines()[1]
     if engine.dialect.name == "sqlite":
         return _machine_difference()
-    heard = heard_on_machine(CLOCK)
-    if heard is not None and 0 <= uptime() - heard[0] < _HEARD_SECONDS and not is_lead():
-        return Difference(*heard)
+    recorded = read_machine_record(CLOCK)
+    if recorded is not None and 0 <= uptime() - recorded[0] < _RECORD_SECONDS and not is_lead():
+        return Difference(*recorded)
     statement = select(literal_column("UTC_TIMESTAMP(6)", UtcDateTime))
     try:
         with engine.connect() as connection:
@@ -128,7 +128,7 @@ def _ask() -> Difference | None:
         return None
     error = (after - before) / 2
     seconds = database_time.timestamp() - (before + error)
-    tell_machine(CLOCK, after, seconds, error)
+    write_machine_record(CLOCK, after, seconds, error)
     return Difference(after, seconds, error)
 
 

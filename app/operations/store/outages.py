@@ -49,7 +49,7 @@ _GO_ON = CompiledQuery(
 def beat() -> None:
     """Report that the service is reachable, unless another worker has just done so, and the outage that this ends."""
     now = clock.now()
-    # One statement when there is nothing to tell but the time.
+    # One statement if there is nothing to report but the time.
     if not _GO_ON.insert(now=now, due=now - INTERVAL, latest=now - MIN_OUTAGE) and _is_due():
         # Otherwise another worker has just created the row.
         with contextlib.suppress(IntegrityError):

@@ -49,17 +49,17 @@ _Key = tuple[str, str, str]
 class _Count:
     """Requests of a minute and of the one before, here and in other processes."""
 
-    __slots__ = ("before", "elsewhere", "here", "limit", "minute", "told")
+    __slots__ = ("before", "elsewhere", "here", "limit", "minute", "reported")
 
     def __init__(self, minute: int) -> None:
         self.minute, self.limit = minute, 0
-        self.before = self.here = self.elsewhere = self.told = 0
+        self.before = self.here = self.elsewhere = self.reported = 0
 
     def advance(self, minute: int) -> None:
         """Continue with this minute."""
         if minute != self.minute:
             self.before = self.here + self.elsewhere if minute == self.minute + 1 else 0
-            self.minute, self.here, self.elsewhere, self.told = minute, 0, 0, 0
+            self.minute, self.here, self.elsewhere, self.reported = minute, 0, 0, 0
 
     def seconds_to_wait(self, passed: float) -> int:
         """Return 0 if there is room for one more request ``passed`` seconds into the minute."""
@@ -77,12 +77,12 @@ class _Count:
 
 
 class _Report(NamedTuple):
-    """What a process has to tell of a count: ``now`` requests in the minute, ``told`` of them before."""
+    """What a process reports of a count: ``now`` requests in the minute, of which it reported ``reported`` before."""
 
     digest: bytes
     counted: _Count
     minute: int
-    told: int
+    reported: int
     now: int
 
 
@@ -128,7 +128,7 @@ class RequestCounts:
         with self._lock:
             for key, count in self._counts.items():
                 if count.is_near_limit:
-                    report = _Report(_digest(key), count, count.minute, count.told, count.here)
+                    report = _Report(_digest(key), count, count.minute, count.reported, count.here)
                     near.setdefault(key[0], []).append(report)
         failures = []
         for organization_id, reports in near.items():
@@ -140,7 +140,7 @@ class RequestCounts:
             with self._lock:
                 for report in reports:
                     if report.counted.minute == report.minute:
-                        report.counted.told = report.now
+                        report.counted.reported = report.now
                         report.counted.elsewhere = elsewhere.get((report.digest, report.minute), 0)
         with self._lock:
             self._drop_old(int(clock.now().timestamp() // _MINUTE))
@@ -212,7 +212,7 @@ def require_request_allowed(
 def _exchange(organization_id: str, process_id: UUID, reports: list[_Report]) -> dict[tuple[bytes, int], int]:
     """Store this process's counts and return those of all others, by digest and minute."""
     for report in sorted(reports, key=lambda one: one.digest):
-        if report.told == report.now:
+        if report.reported == report.now:
             continue
         row: dict[str, Any] = {
             "organization_id": organization_id,
@@ -221,7 +221,7 @@ def _exchange(organization_id: str, process_id: UUID, reports: list[_Report]) ->
             "process_id": process_id,
         }
         mine = [RequestCount.__table__.c[name] == value for name, value in row.items()]
-        # Also if nothing was told yet, because the answer to the COMMIT of the INSERT may have been lost.
+        # Also if nothing was reported yet, because the answer to the COMMIT of the INSERT may have been lost.
         if not count_changed(update(RequestCount).where(*mine).values(count=report.now)):
             row |= {"count": report.now, "expires_at": row["starts_at"] + _LIFETIME}
             db.session.execute(insert(RequestCount).values(row))

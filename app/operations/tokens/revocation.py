@@ -107,7 +107,7 @@ class RevocableToken:
     """A stored token, whether it is still valid or not; ``id`` is its own or, for a refresh token, its grant's.
 
     ``unstored`` are the rows of an access token that has none. ``is_active`` says whether an access token is valid, and
-    nothing changes that until the transaction ends; None if only the statement that revokes it will tell.
+    nothing changes that until the transaction ends; None if only the statement that revokes it shows that.
     """
 
     kind: str

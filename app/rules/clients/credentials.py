@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 from app.rules.fields import ValidationErrors
-from app.rules.languages.moments import Elapsed
+from app.rules.languages.dates import Elapsed
 from app.rules.languages.translation import lazy_gettext as _
 from app.rules.shapes import Between, Shape, Text, Time, check_shape, described, parse_time
 

@@ -80,7 +80,7 @@ def lazy_gettext(msgid: str, **params: Any) -> str:
 def translate(text: str, gettext: Callable[[str], str], language: str = ENGLISH) -> str:
     """Translate the text with ``gettext``; a text that is in no catalog stays as it is.
 
-    Parameters that are messages or durations (``moments.Elapsed``) are told in the language too.
+    Parameters that are messages or durations (``dates.Elapsed``) are translated too.
     """
     if isinstance(text, TranslatableString):
         params = {name: _in_language(value, gettext, language) for name, value in text.params.items()}

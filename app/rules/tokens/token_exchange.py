@@ -58,7 +58,7 @@ def actor_claim(
     """Return the ``act`` claim of the new token (RFC 8693 section 4.1): the current actor and all earlier ones.
 
     ``of_subject`` and ``of_actor`` are the claims of the two tokens. Earlier actors are kept, also with
-    impersonation. Raises OAuthError if the chain is longer than ``MOST_ACTORS``.
+    impersonation. Raises OAuthError if the chain is longer than ``MAX_ACTORS``.
     """
     before = dict(of_subject) if of_subject is not None else None
     if policy == IMPERSONATION:

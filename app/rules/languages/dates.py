@@ -26,7 +26,7 @@ def time_zone_of(name: str | None) -> tzinfo:
         return UTC
 
 
-def day_of(value: datetime, language: str = ENGLISH, zone: tzinfo = UTC) -> str:
+def format_date(value: datetime, language: str = ENGLISH, zone: tzinfo = UTC) -> str:
     """Format a date as ``21 Nov 2026``."""
     value = value.astimezone(zone)
     if language == ENGLISH:
@@ -36,7 +36,7 @@ def day_of(value: datetime, language: str = ENGLISH, zone: tzinfo = UTC) -> str:
     return format_date(value, "d. MMM y", locale=language)
 
 
-def short_day_of(value: datetime, language: str = ENGLISH) -> str:
+def format_short_date(value: datetime, language: str = ENGLISH) -> str:
     """Format a date without the year for charts, as ``21 Nov`` or ``21.11.``, in UTC."""
     value = value.astimezone(UTC)
     if language == ENGLISH:
@@ -46,16 +46,16 @@ def short_day_of(value: datetime, language: str = ENGLISH) -> str:
     return format_skeleton("Md", value, locale=language)
 
 
-def moment_of(value: datetime, language: str = ENGLISH, zone: tzinfo = UTC) -> str:
+def format_time(value: datetime, language: str = ENGLISH, zone: tzinfo = UTC) -> str:
     """Format a time as ``21 Nov 2026, 15:02 CET``."""
     value = value.astimezone(zone)
-    return f"{day_of(value, language, zone)}, {value:%H:%M} {_short_name(value)}"
+    return f"{format_date(value, language, zone)}, {value:%H:%M} {_short_name(value)}"
 
 
-def exact_moment_of(value: datetime, language: str = ENGLISH, zone: tzinfo = UTC) -> str:
+def format_exact_time(value: datetime, language: str = ENGLISH, zone: tzinfo = UTC) -> str:
     """Format a time with seconds and the name of the zone: ``21 Nov 2026, 15:02:07 Europe/Zurich``."""
     value = value.astimezone(zone)
-    return f"{day_of(value, language, zone)}, {value:%H:%M:%S} {zone.key if isinstance(zone, ZoneInfo) else 'UTC'}"
+    return f"{format_date(value, language, zone)}, {value:%H:%M:%S} {zone.key if isinstance(zone, ZoneInfo) else 'UTC'}"
 
 
 def _short_name(value: datetime) -> str:
@@ -65,7 +65,7 @@ def _short_name(value: datetime) -> str:
     return name if name.isalpha() else f"UTC{offset[:3]}:{offset[3:5]}"
 
 
-def written_moment(value: datetime, language: str = ENGLISH) -> str:
+def format_long_time(value: datetime, language: str = ENGLISH) -> str:
     """Format a time as ``21 November 2026, 14:02 UTC``, for emails."""
     value = value.astimezone(UTC)
     if language == ENGLISH:
@@ -75,7 +75,7 @@ def written_moment(value: datetime, language: str = ENGLISH) -> str:
     return f"{format_date(value, 'long', locale=language)}, {value:%H:%M} UTC"
 
 
-def number_of(number: float, language: str = ENGLISH, decimals: int = 0) -> str:
+def format_number(number: float, language: str = ENGLISH, decimals: int = 0) -> str:
     """Format a number with separators: ``1,204``, or ``1,204.5`` with one decimal."""
     text = f"{number:,.{decimals}f}"
     if language == ENGLISH:
@@ -86,7 +86,7 @@ def number_of(number: float, language: str = ENGLISH, decimals: int = 0) -> str:
     return "".join(marks.get(letter, letter) for letter in text)
 
 
-def exact_span(seconds: int, language: str = ENGLISH) -> str:
+def format_duration(seconds: int, language: str = ENGLISH) -> str:
     """Format a duration in the largest unit that divides it: ``1 day``, ``90 minutes``."""
     for size, unit in _UNITS:
         if seconds % size == 0 and seconds >= size:
@@ -94,21 +94,23 @@ def exact_span(seconds: int, language: str = ENGLISH) -> str:
     return _units(0, "second", language)
 
 
-def rough_span(span: timedelta, *, rounded: bool = False) -> str:
+def format_rounded_duration(span: timedelta, *, rounded: bool = False) -> str:
     """Format a duration as ``22 hours`` in English; a remaining one is ``rounded``: a new day has 24 hours left."""
     return _units(*_rough(span, rounded=rounded), ENGLISH)
 
 
-def past_span(span: timedelta, language: str = ENGLISH) -> str:
+def format_elapsed(span: timedelta, language: str = ENGLISH) -> str:
     """Format a past duration as ``4 minutes ago``."""
-    return f"{rough_span(span)} ago" if language == ENGLISH else _directed(-1, span, language, rounded=False)
+    if language != ENGLISH:
+        return _directed(-1, span, language, rounded=False)
+    return f"{format_rounded_duration(span)} ago"
 
 
-def coming_span(span: timedelta, language: str = ENGLISH) -> str:
+def format_remaining(span: timedelta, language: str = ENGLISH) -> str:
     """Format a remaining duration as ``in 22 hours``."""
     if language != ENGLISH:
         return _directed(1, span, language, rounded=True)
-    return f"in {rough_span(span, rounded=True)}"
+    return f"in {format_rounded_duration(span, rounded=True)}"
 
 
 class Elapsed(str):
@@ -121,7 +123,7 @@ class Elapsed(str):
     def __new__(cls, span: timedelta, is_past: bool = False) -> Self:
         is_now = is_past and span < timedelta(seconds=1)
         made = super().__new__(
-            cls, "just now" if is_now else past_span(span) if is_past else rough_span(span)
+            cls, "just now" if is_now else format_elapsed(span) if is_past else format_rounded_duration(span)
         )
         made.is_past, made.span = is_past, span
         return made
@@ -132,7 +134,7 @@ class Elapsed(str):
     def in_language(self, language: str) -> str:
         """Return the text in the language."""
         if self.is_past:
-            return past_span(self.span, language)
+            return format_elapsed(self.span, language)
         return _units(*_rough(self.span, rounded=False), language)
 
 
