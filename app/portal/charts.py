@@ -23,13 +23,13 @@ def stacked_bars(
 
     Each entry is (label of the axis, title of the bar, the part of each class from the bottom up).
     """
-    top = _round_up(max((sum(parts) for _, _, parts in bars), default=0))
+    step, steps = _scale(max((sum(parts) for _, _, parts in bars), default=0))
+    top = step * steps
     floor = total - 20
     height = floor - _TOP
     # Only texts need escaping: the rest are numbers and classes of the style sheet.
     drawn: list[str] = []
-    for step in range(4):
-        value = top * step // 3
+    for value in range(0, top + 1, step):
         y = round(floor - height * value / top, 1)
         drawn.append(
             f'<line class="g" x1="{_LEFT}" x2="{_WIDTH}" y1="{y}" y2="{y}"/>'
@@ -87,11 +87,12 @@ def meter(part: int, whole: int, *, bad: bool = False) -> Markup:
     )
 
 
-def _round_up(value: int) -> int:
-    """Return the end of the axis: a round number, divisible by three, that is not below the value."""
+def _scale(value: int) -> tuple[int, int]:
+    """Return the distance of the axis' lines, a round number, and how many reach the value: at most four."""
     size = 1
     while True:
-        for factor in (3, 6, 9, 15, 30):
-            if factor * size >= value:
-                return factor * size
+        for factor in (1, 2, 5):
+            steps = max(1, -(-value // (factor * size)))
+            if steps <= 4:
+                return factor * size, steps
         size *= 10
