@@ -28,7 +28,15 @@ from app.operations.tokens.signing_key_lists import (
     list_signing_keys,
     rotate_signing_key,
 )
-from app.portal.context import Confirmation, NavigationEntry, PageResponse, PortalContext, portal, portal_page
+from app.portal.context import (
+    Confirmation,
+    NavigationEntry,
+    NavigationGroup,
+    PageResponse,
+    PortalContext,
+    portal,
+    portal_page,
+)
 from app.portal.organizations import DeleteOrganizationForm, deletion_of
 from app.portal.setting_forms import (
     ACCENT_COLOR,
@@ -53,17 +61,43 @@ from app.web.flash import flash
 from app.web.forms import PageForm, VersionField, plain_text_field
 from app.web.languages import gettext, lazy_gettext, translate
 
-# The topics beside every settings page: label, path below the organization's, icon, the permission that opens it.
-_ENTRIES = (
-    (lazy_gettext("General"), "/settings/general", "building", "organization:read"),
-    *((topic.title, f"/settings/{key}", topic.icon, "settings:read") for key, topic in TOPICS.items()),
-    (lazy_gettext("Signing keys"), "/settings/keys", "key", "settings:read"),
-    (lazy_gettext("Revocations"), "/revocations", "warning", "tokens:read"),
-    (lazy_gettext("Initial access tokens"), "/registration-tokens", "key", "clients:read"),
-    (lazy_gettext("User attributes"), "/settings/attributes", "people", "settings:read"),
-    (lazy_gettext("Roles and permissions"), "/settings/permissions", "person", "roles:read"),
+
+def _topic_entry(key: str) -> tuple[str, str, str, str]:
+    return TOPICS[key].title, f"/settings/{key}", TOPICS[key].icon, "settings:read"
+
+
+# Groups of the topics beside every settings page: label, path below the organization's, icon, the permission that
+# opens it.
+_GROUPS = (
+    (
+        lazy_gettext("Organization"),
+        (
+            (lazy_gettext("General"), "/settings/general", "building", "organization:read"),
+            *map(_topic_entry, ("branding", "limits", "audit")),
+        ),
+    ),
+    (
+        lazy_gettext("People"),
+        (
+            *map(_topic_entry, ("registration", "sign-in", "mfa", "sessions")),
+            (lazy_gettext("User attributes"), "/settings/attributes", "people", "settings:read"),
+            (lazy_gettext("Roles and permissions"), "/settings/permissions", "person", "roles:read"),
+        ),
+    ),
+    (
+        lazy_gettext("Clients"),
+        (
+            *map(_topic_entry, ("tokens", "clients", "self-registration")),
+            (lazy_gettext("Initial access tokens"), "/registration-tokens", "key", "clients:read"),
+            (lazy_gettext("Signing keys"), "/settings/keys", "key", "settings:read"),
+            (lazy_gettext("Revocations"), "/revocations", "warning", "tokens:read"),
+        ),
+    ),
 )
-_INSTANCE_ENTRIES = ((lazy_gettext("Instance limits"), "/instance-limits", "shield", "instance:read"),)
+_INSTANCE_GROUP = (
+    lazy_gettext("Instance"),
+    ((lazy_gettext("Instance limits"), "/instance-limits", "shield", "instance:read"),),
+)
 
 
 class GeneralForm(PageForm):
@@ -85,28 +119,32 @@ class RotateKeyForm(PageForm):
 
 
 @portal.app_template_global()
-def settings_entries(
+def settings_navigation(
     organization: OrganizationSnapshot, may: Callable[[str], bool], path: str
-) -> list[NavigationEntry]:
+) -> list[NavigationGroup]:
     """Return the topics that the actor may open, with the number of settings that differ from the default."""
-    base = f"/portal/{organization.slug}"
-    found = []
-    for label, page, icon, permission in _ENTRIES + (_INSTANCE_ENTRIES if organization.is_root else ()):
+
+    def entry(label: str, page: str, icon: str) -> NavigationEntry:
         topic = TOPICS.get(page.removeprefix("/settings/"))
         paths = topic.paths if topic else ()
         changed = sum(value_at(organization.settings, name) != SETTINGS[name].default for name in paths)
-        url = f"{base}{page}"
+        url = f"/portal/{organization.slug}{page}"
         current = f"{path}/".startswith(f"{url}/")
-        if may(permission):
-            found.append(NavigationEntry(label, url, icon, current, str(changed) if changed else None))
-    return found
+        return NavigationEntry(label, url, icon, current, str(changed) if changed else None)
+
+    groups = _GROUPS + ((_INSTANCE_GROUP,) if organization.is_root else ())
+    found = [
+        (title, [entry(label, page, icon) for label, page, icon, permission in pages if may(permission)])
+        for title, pages in groups
+    ]
+    return [group for group in found if group[1]]
 
 
 @portal_page("/settings", "GET")
 def settings(context: PortalContext) -> PageResponse:
     """Redirect to the first topic."""
     context.actor.require("settings:read")
-    entries = settings_entries(context.organization, context.actor.has_permission, request.path)
+    [(_, entries), *_] = settings_navigation(context.organization, context.actor.has_permission, request.path)
     return redirect(entries[0].url, 303)
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import Any
 
 import pytest
+
+from app.portal.setting_texts import TOPICS
 
 MARKED = re.compile(r'<li><a href="[^"]*/portal/acme([^"]*)" aria-current="page">')
 
@@ -75,3 +78,12 @@ def test_client_without_users_has_no_tab_for_redirects(ada: Any, make: Any, acme
     assert (
         f"{client.client_id}/redirects" not in ada.page.text and f"{client.client_id}/access" in ada.page.text
     )
+
+
+def test_settings_list_every_topic_once_under_a_heading(ada: Any) -> None:
+    page = ada.get("/settings/audit").text
+    listed = re.findall(r'<li><a href="[^"]*/portal/acme/settings/([a-z-]+)"', page)
+    assert set(TOPICS) < set(listed)
+    # Beside the page, and in the menu of narrow screens.
+    assert Counter(listed) == dict.fromkeys(listed, 2)
+    assert re.findall(r"<h2>(\w+)</h2><ul>", page) == ["Organization", "People", "Clients"] * 2
