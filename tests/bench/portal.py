@@ -100,6 +100,8 @@ def _run(database: Database, folder: Path, options: argparse.Namespace) -> int:
     visits = [(path, cookies[path.split("/")[2][:4]]) for path in paths if options.only in path]
     env = environment(database, keys, BASE_URL) | {"GATEHOUSE_LOG_LEVEL": "warning"}
     log = folder / "server.log"
+    # That of the run before, whose times would count.
+    log.unlink(missing_ok=True)
     with serving(GATEHOUSE, env, probe="/healthz", workers=2, threads=8, log=log) as (port, _, _):
         sizes = _visit(port, visits, options.repeats)
         # The last lines may still be on their way.

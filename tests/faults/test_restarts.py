@@ -17,7 +17,8 @@ from tests.support.dpop import Prover
 from tests.support.mariadb import MariaDB
 from tests.support.servers import LiveServer
 
-GRACE_SECONDS = 6
+# More than a busy machine needs until it notices that the database is back.
+GRACE_SECONDS = 10
 
 
 def race_on(server: LiveServer) -> Race:
@@ -102,12 +103,24 @@ def test_response_lost_in_an_outage_is_repeated_afterwards(
     else:
         mortal_database.start()
         process.wait_until(lambda: send(url, race.refresh("x")).status == 400, "the database is back")
-    repeated = send(url, request)
+    repeated = send_until_served(url, request)
     assert (repeated.status, repeated.json["refresh_token"]) == (200, lost.json["refresh_token"])
     process.wait_until(
         lambda: send(url, request).status == 400, "the grace period is over", seconds=60, pause=1
     )
     assert is_refused(send(url, race.refresh(lost.json["refresh_token"])))
+
+
+def send_until_served(url: str, request: Post) -> Reply:
+    """Send the request again, as clients do, while one of the workers has not noticed that the database is back."""
+    replies = []
+
+    def is_served() -> bool:
+        replies.append(send(url, request))
+        return replies[-1].status != 503
+
+    process.wait_until(is_served, "a response of a worker that has a database", pause=0.2)
+    return replies[-1]
 
 
 def is_reported(server: LiveServer) -> bool:

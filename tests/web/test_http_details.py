@@ -65,7 +65,7 @@ def readable_by(answer: Any) -> str | None:
         *(("POST", path, 400) for path in APP_ENDPOINTS if not path.endswith("userinfo")),
         *(("GET", path, 401) for path in APP_ENDPOINTS if path.endswith("userinfo")),
         ("GET", "/oauth/token", 405),
-        ("POST", "/organizations/nobody/oauth/token", 404),
+        ("POST", "/organizations/nobody/oauth/token", 400),
         ("GET", "/organizations/nobody/oauth/userinfo", 404),
         ("POST", "/oauth/register", 400),
         ("GET", "/organizations/nobody/.well-known/openid-configuration", 404),
