@@ -173,7 +173,12 @@ class _Compiled:
             else (name, literal_of(kind))
             for name, kind in kinds
         ]
-        self._defaults = {name: bind.value for name, bind in compiled.binds.items() if not bind.required}
+        # A parameter with a callable is called by SQLAlchemy only: here its value must be given.
+        self._defaults = {
+            name: bind.value
+            for name, bind in compiled.binds.items()
+            if not bind.required and bind.callable is None
+        }
         columns = getattr(clause, "selected_columns", ())
         # Rows have names, as SQLAlchemy's do; the second of two columns with one name is known by its position only.
         named: Any = namedtuple

@@ -31,8 +31,8 @@ from app.web import endpoint_calls
 __all__ = ["install_fast_path", "register"]
 
 _ORGANIZATION = "/organizations/<organization>"
-# Their handlers also run on the fast path, and so answer for an unknown organization themselves.
-_FINDING_IT_THEMSELVES = frozenset({"token", "introspect", "revoke"})
+# Endpoints whose handlers also run on the fast path, and so answer for an unknown organization themselves.
+_FINDS_ORGANIZATION_IN_HANDLER = frozenset({"token", "introspect", "revoke"})
 
 
 def register(app: Flask) -> None:
@@ -147,7 +147,7 @@ def _take_organization(_endpoint: str | None, values: dict[str, Any] | None) -> 
 def _use_organization_of_path() -> None:
     """Set the organization: views under ``/organizations/{id}/oauth`` know only its clients (MX-3)."""
     slug = g.organization_slug
-    if (request.endpoint or "").rpartition(".")[2] in _FINDING_IT_THEMSELVES:
+    if (request.endpoint or "").rpartition(".")[2] in _FINDS_ORGANIZATION_IN_HANDLER:
         g.organization_id = None
         return
     g.organization_id = lookups.get_organization_by_slug(slug, fresh=False).id if slug is not None else None

@@ -85,6 +85,14 @@ def test_no_value_becomes_part_of_the_statement(context: Flask, value: str) -> N
     assert found is not None and found[1] == value
 
 
+def test_parameter_that_sqlalchemy_would_call_needs_a_value(context: Flask) -> None:
+    """It would silently be NULL, with which a token that has expired looks as if it had not."""
+    query = CompiledQuery(select(bindparam("number", callable_=lambda: 7, type_=Integer())))
+    assert query.first(number=5)[0] == 5
+    with pytest.raises(KeyError, match="number"):
+        query.first()
+
+
 def test_none_is_null_for_every_type(context: Flask) -> None:
     row = ECHO.first(text=None, identifier=None, raw=None, number=None)
     assert row == (None,) * 4

@@ -83,7 +83,7 @@ def list_clients(
     """
     actor.require_for_own("clients:read")
     require_choices(sort, SORTS, filters or {}, FILTERS)
-    values: dict[str, Any] = {"organization_id": actor.organization_id, **(filters or {})}
+    values: dict[str, Any] = {**(filters or {}), "organization_id": actor.organization_id}
     if not actor.has_permission("clients:read"):
         # A client owns nothing: without a user this is NULL, which matches no rows.
         values["owner"] = actor.user_id

@@ -1,4 +1,4 @@
-"""What the doctor finds about the database: its version, settings, privileges, connections and encryption."""
+"""Checks of the doctor that concern the database: its version, settings, privileges, connections and encryption."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class _Count:
 
 
 class _Report(NamedTuple):
-    """What a process reports of a count: ``now`` requests in the minute, of which it reported ``reported`` before."""
+    """A count of a process: ``now`` requests in the minute, of which it has reported ``reported`` before."""
 
     digest: bytes
     counted: _Count

@@ -137,7 +137,7 @@ def list_users(
     organization = get_organization_by_id(actor.organization_id, fresh=False)
     allowed = {"status": STATUSES, "role": tuple(effective_roles(organization.settings))}
     require_choices(sort, SORTS, filters or {}, allowed)
-    values: dict[str, Any] = {"organization_id": organization.id, **(filters or {})}
+    values: dict[str, Any] = {**(filters or {}), "organization_id": organization.id}
     if query:
         values |= _searched(query)
     columns = (User.email_canonical, User.id) if sort.endswith("email") else (User.id,)
