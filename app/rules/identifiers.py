@@ -37,6 +37,7 @@ _VERSION_BITS = 0x7 << 76 | 0x2 << 62
 _RANDOM_BITS = (1 << 62) - 1
 ROUTING_KEY_LENGTH = 8
 ENCODED_UUID_LENGTH = 26
+_CLIENT_ID_LENGTH = len("cli__") + ROUTING_KEY_LENGTH + ENCODED_UUID_LENGTH
 
 _ROUTING_KEY = re.compile(rf"[{_ALPHABET}]{{{ROUTING_KEY_LENGTH}}}")
 _CLIENT_ID = re.compile(
@@ -134,9 +135,14 @@ def format_client_id(organization_id: str, value: UUID) -> str:
     return f"cli_{organization_id}_{encode_uuid(value)}"
 
 
-@functools.lru_cache(maxsize=4096)
 def parse_client_id(text: str) -> tuple[str, UUID] | None:
     """Return (organization key, client row id), or None if the text cannot be a ``client_id`` of this server."""
+    # Anyone can send a text of any length, and the cache would hold thousands of them.
+    return _parse_client_id(text) if len(text) == _CLIENT_ID_LENGTH else None
+
+
+@functools.lru_cache(maxsize=4096)
+def _parse_client_id(text: str) -> tuple[str, UUID] | None:
     match = _CLIENT_ID.fullmatch(text)
     if match is None:
         return None

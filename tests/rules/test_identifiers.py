@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 from uuid import UUID
 
 from app.rules.identifiers import (
@@ -72,6 +73,18 @@ def test_malformed_id_is_none(text: str) -> None:
     assert decode_uuid(text) is None
     assert parse_public_id("usr", f"usr_{text}") is None
     assert parse_client_id(f"cli_{KEY}_{text}") is None
+
+
+def test_long_client_ids_are_not_kept_in_memory() -> None:
+    """Anyone can send them, without a client."""
+    tracemalloc.start()
+    try:
+        for number in range(20):
+            assert parse_client_id(f"{number:060000}") is None
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 60_000
 
 
 def test_other_prefix_is_none() -> None:
