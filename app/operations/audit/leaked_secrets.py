@@ -33,7 +33,7 @@ from app.operations.directory.lookups import (
     get_unpurged_organization,
     is_in_another_cell,
 )
-from app.operations.directory.users import get_user
+from app.operations.directory.users import get_user, hold_user
 from app.operations.mail import emails
 from app.operations.mail.notices import administrator_emails
 from app.operations.organizations.setup import revoke_setup_token
@@ -123,7 +123,10 @@ def _revoke_access_or_refresh_token(actor: Actor, token: str) -> RevokedSecret |
 def _revoke_session(actor: Actor, token: str) -> RevokedSecret | None:
     condition = (Session.organization_id == actor.organization_id) & (Session.digest == digest(token))
     row = db.session.execute(select(Session.id, Session.user_id).where(condition)).first()
-    if row is None or not end_sessions(actor.organization_id, Session.id == row.id):
+    if row is None:
+        return None
+    hold_user(actor.organization_id, row.user_id)
+    if not end_sessions(actor.organization_id, Session.id == row.id):
         return None
     return RevokedSecret(
         lazy_gettext("A session cookie"), "session", public_id("ses", row.id), user_id=row.user_id

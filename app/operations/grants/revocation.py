@@ -82,6 +82,39 @@ def _expire_codes(actor: Actor, column: str, value: UUID) -> None:
         )
 
 
+def expire_codes_of_sessions(
+    organization_id: str, user_ids: Sequence[UUID], session_ids: Sequence[UUID]
+) -> None:
+    """Expire the unused codes of these users' sessions, in the transaction that deletes the sessions, before it does.
+
+    It waits for codes that are being redeemed, so that the grants of these are found when the sessions have ended.
+    """
+    users, sessions = size_of_list(user_ids), size_of_list(session_ids)
+    _expire_codes_query(users, sessions).write_later(
+        of_organization=organization_id,
+        now=clock.now(),
+        **list_values("user", user_ids, users),
+        **list_values("session", session_ids, sessions),
+    )
+
+
+@cache
+def _expire_codes_query(users: int, sessions: int) -> CompiledQuery:
+    code = AuthorizationCode
+    return CompiledQuery(
+        update(code)
+        .where(
+            code.organization_id == bindparam("of_organization"),
+            # There is an index of users only.
+            code.user_id.in_(list_parameters("user", code.user_id, users)),
+            code.session_id.in_(list_parameters("session", code.session_id, sessions)),
+            code.used_at.is_(None),
+            code.expires_at > bindparam("now", type_=code.expires_at.type),
+        )
+        .values(expires_at=bindparam("now", type_=code.expires_at.type))
+    )
+
+
 def on_sessions_ended(organization_id: str, session_ids: Sequence[UUID]) -> None:
     """Revoke the sessions' grants that have no refresh token, and notify listening clients.
 

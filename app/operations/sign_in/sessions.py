@@ -5,7 +5,7 @@ The row is authoritative. The cookie holds a random value of which the row has t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
@@ -27,7 +27,11 @@ from app.models.session import Session
 from app.models.user import ACTIVE, RoleAssignment, User
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
 from app.operations.directory.users import hold_user
-from app.operations.grants.revocation import on_session_replaced, on_sessions_ended
+from app.operations.grants.revocation import (
+    expire_codes_of_sessions,
+    on_session_replaced,
+    on_sessions_ended,
+)
 from app.operations.sign_in.pending_sign_ins import delete_pending_sign_ins_of_user
 from app.operations.store import audit, clock
 from app.operations.store.transactions import (
@@ -227,15 +231,17 @@ def end_sessions_of_user(organization_id: str, user_id: UUID, *, keep: UUID | No
 def end_sessions(organization_id: str, condition: ColumnElement[bool]) -> int:
     """End the organization's matching sessions and their grants, and notify their clients.
 
-    Call it in the transaction that audits the change. Returns the number of sessions ended.
+    Call it in the transaction that audits the change, which holds the user of a single session. Returns the number of
+    sessions ended.
     """
-    ids = db.session.scalars(
-        select(Session.id).where(Session.organization_id == organization_id, condition)
+    rows = db.session.execute(
+        select(Session.id, Session.user_id).where(Session.organization_id == organization_id, condition)
     ).all()
-    return _end(organization_id, ids) if ids else 0
+    return _end(organization_id, [row.id for row in rows], {row.user_id for row in rows}) if rows else 0
 
 
-def _end(organization_id: str, ids: Sequence[UUID]) -> int:
+def _end(organization_id: str, ids: Sequence[UUID], user_ids: Collection[UUID]) -> int:
+    expire_codes_of_sessions(organization_id, sorted(user_ids), ids)
     size = size_of_list(ids)
     ended = _delete_query(size).write(organization_id=organization_id, **list_values("id", ids, size))
     on_sessions_ended(organization_id, ids)
@@ -297,6 +303,7 @@ def end_session(actor: Actor, session_id: str | None = None) -> bool:
     """
     organization, user_id = _get_own_account(actor)
     row_id = actor.session_id if session_id is None else parse_public_id("ses", session_id)
+    hold_user(organization.id, user_id)
     ended = end_sessions(organization.id, (Session.id == row_id) & (Session.user_id == user_id))
     if not ended and session_id is not None:
         raise NotFound("This session has already ended.")
@@ -355,6 +362,7 @@ def _replace_session(
     before = _FIND_REPLACED.first(organization_id=organization_id, digest=replaced)
     if before is None:
         return now
+    expire_codes_of_sessions(organization_id, [before.user_id], [before.id])
     _delete_query(1).write(organization_id=organization_id, id_0=before.id)
     if before.user_id == user_id:
         on_session_replaced(organization_id, before.id, session_id)
@@ -414,7 +422,7 @@ def _update_last_seen(view: SessionRecord) -> None:
 def _enforce_session_limit(organization_id: str, user_id: UUID, max_sessions: int) -> None:
     excess = _FIND_EXCESS.rows(organization_id=organization_id, user_id=user_id, kept=max_sessions - 1)
     if excess:
-        _end(organization_id, [session_id for (session_id,) in excess])
+        _end(organization_id, [session_id for (session_id,) in excess], [user_id])
 
 
 def _last_seen_interval(organization: OrganizationSnapshot) -> timedelta:

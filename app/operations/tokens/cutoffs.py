@@ -24,6 +24,7 @@ from app.models.organization import Organization
 from app.models.session import Session
 from app.models.user import User
 from app.operations.directory.lookups import is_served_here
+from app.operations.directory.users import hold_user
 from app.operations.grants import grants
 from app.operations.grants.revocation import revoke_matching_grants
 from app.operations.sign_in.sessions import end_sessions
@@ -50,10 +51,12 @@ def revoke_issued_before(actor: Actor, subject: Subject, cutoff: datetime, *, se
             actor, (Grant.id == subject.row_id) & (Grant.allowed_at < cutoff), reason=REASON
         ):
             _log(here, "grant", subject, cutoff)
-    elif subject.kind == SESSION:
+    elif subject.kind == SESSION and subject.user_id is not None:
+        hold_user(here, subject.user_id)
+        # First, because it waits for codes that are being redeemed: their grants are then revoked, too.
+        end_sessions(here, (Session.id == subject.row_id) & (Session.created_at < cutoff))
         of_session = (Grant.session_id == subject.row_id) & (Grant.allowed_at < cutoff)
         revoke_matching_grants(actor, of_session, reason=REASON)
-        end_sessions(here, (Session.id == subject.row_id) & (Session.created_at < cutoff))
     elif subject.kind == USER:
         own: Any = (User.organization_id == here) & (User.id == subject.row_id)
         _advance_cutoff(User, "tokens_not_before", own, cutoff)

@@ -142,6 +142,7 @@ def end_user_session(actor: Actor, user_id: str, session_id: str) -> None:
     actor.require("users:write")
     user = require_manageable_user(actor, parse_user_id(user_id))
     row_id = parse_public_id("ses", session_id)
+    hold_user(user.organization_id, user.id)
     condition = active_session_condition(get_organization_by_id(user.organization_id)) & (
         Session.user_id == user.id
     )
