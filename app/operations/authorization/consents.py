@@ -74,7 +74,6 @@ def revoke_access_with_scopes(actor: Actor, user_id: UUID, client_id: UUID, scop
     A whole grant is revoked, because its tokens contain the scopes. The app can request the remaining scopes again.
     """
     now = clock.now()
-    active_grants = _active_grants(actor, user_id, client_id)
     for model in (AuthorizationCode, DeviceCode):
         claims = (AuthorizationCode.claims,) if model is AuthorizationCode else ()
         pending = db.session.execute(
@@ -100,9 +99,10 @@ def revoke_access_with_scopes(actor: Actor, user_id: UUID, client_id: UUID, scop
                 .values(expires_at=now)
                 .execution_options(synchronize_session=False)
             )
+    # Read after the statements above have waited for codes that are being redeemed, whose grants are among these.
     return sum(
         grants.revoke_grant_by_id(actor, grant.id, reason="scope_withdrawn")
-        for grant in active_grants
+        for grant in _active_grants(actor, user_id, client_id)
         if _has_any_scope(grant.scope, grant.claims, scopes)
     )
 
