@@ -89,6 +89,17 @@ def test_using_the_successor_ends_the_grace_period(flow: Flow, database: Databas
     assert audited(database, "refresh_token.reused") == 1
 
 
+def test_successor_that_is_not_rotated_ends_the_grace_period(flow: Flow, database: Database) -> None:
+    """RF-3: neither does the first use of the successor if that one stays, here by a change of the settings."""
+    first = flow.tokens()
+    second = flow.refresh(first["refresh_token"]).get_json()
+    configure(flow, rotation="public_clients")
+    third = flow.refresh(second["refresh_token"]).get_json()
+    assert third.get("refresh_token") in {None, second["refresh_token"]}
+    assert is_refused(flow.refresh(first["refresh_token"]))
+    assert audited(database, "refresh_token.reused") == 1
+
+
 class LaggingNode:
     """A database node that has not applied the last change: its first answers are from before."""
 

@@ -68,7 +68,8 @@ _CURRENT = update(Grant).where(
 # After a longer outage a repeated request counts as reuse.
 MAX_ANSWER_AGE = timedelta(days=7)
 _USED: dict[str, Any] = {name: bindparam(name) for name in ("idle_expires_at", "refreshed_at")}
-_KEEP = CompiledQuery(_CURRENT.values(**_USED))
+# The token is used, so the one before it is not accepted again, even where this one stays.
+_KEEP = CompiledQuery(_CURRENT.values(**_USED, previous_digest=None, sealed_answer=None))
 _ROTATE = CompiledQuery(
     _CURRENT.values(
         **_USED,
