@@ -95,6 +95,22 @@ def test_changed_redirect_uris_withdraw_consents(
     assert consents() == 0
 
 
+@pytest.mark.parametrize("redirect_uris", [5, {"uri": WEB}, [{"uri": WEB}], [[WEB]], [5], None])
+def test_malformed_redirect_uris_are_an_error_page(
+    http: FlaskClient,
+    organization: OrganizationSnapshot,
+    publisher: Publisher,
+    app: Flask,
+    redirect_uris: object,
+) -> None:
+    """P5: also in a document that was valid before."""
+    authorize(http, organization, publisher.client_id)
+    publisher.document["redirect_uris"] = redirect_uris
+    let_time_pass(app, timedelta(hours=2))
+    assert not is_known(authorize(http, organization, publisher.client_id))
+    assert row(app).document["redirect_uris"] == [WEB]
+
+
 def test_changed_document_loses_the_reviewed_mark(
     app: Flask, http: FlaskClient, organization: OrganizationSnapshot, publisher: Publisher, make: Factory
 ) -> None:

@@ -231,11 +231,20 @@ def _register(actor: Actor, client_id: str, address_digest: bytes, document: _Do
 def _renew(actor: Actor, row_id: UUID, document: _Document) -> None:
     """Update the client from the document. Users who consented to other redirect URIs are asked again (DC-3)."""
     before = get_client(actor, format_client_id(actor.organization_id, row_id))
-    has_other_redirect_uris = set(before.redirect_uris) != set(document.fields.get("redirect_uris", ()))
+    has_other_redirect_uris = not _are_same(before.redirect_uris, document.fields.get("redirect_uris"))
     # All batches but the last have transactions of their own, because a popular client may have a million consents.
     while has_other_redirect_uris and _delete_consent_batch(actor, row_id) == _CONSENT_BATCH_SIZE:
         continue
     _replace(actor, row_id, document, has_other_redirect_uris=has_other_redirect_uris)
+
+
+def _are_same(registered: tuple[str, ...], sent: Any) -> bool:
+    """Return whether these are the registered URIs in any order. What was sent may be of any type."""
+    return (
+        isinstance(sent, list)
+        and all(uri in sent for uri in registered)
+        and all(uri in registered for uri in sent)
+    )
 
 
 @transaction
