@@ -368,17 +368,22 @@ def _could_still_be_sent(row: Invitation, organization: OrganizationSnapshot) ->
     """Return whether the sender may still invite to the role, so that it is no way back for a removed administrator."""
     if row.created_by_id is None:
         return True
+    wanted = {
+        "admins:write",
+        *permissions_of_role(row.role, organization.settings, is_root=organization.is_root),
+    }
     user_id = parse_public_id("usr", row.created_by_id)
     if user_id is None:
         client = find_client(row.created_by_id, fresh=True)
-        return client is not None and client.is_active
-    wanted = permissions_of_role(row.role, organization.settings, is_root=organization.is_root)
+        scopes = client.document["scopes"] if client is not None and client.is_active else ()
+        return not missing_permissions(scopes, wanted)
     for is_of_root in (False, True):
         with suppress(NotFound):
             home = get_root_organization().id if is_of_root else organization.id
             is_active = get_user(home, user_id).is_active
-            held = get_user_permissions(organization, home, user_id)
-            return is_active and not missing_permissions(held, {*wanted, "admins:write"})
+            return is_active and not missing_permissions(
+                get_user_permissions(organization, home, user_id), wanted
+            )
     return False
 
 

@@ -237,7 +237,9 @@ def test_replaced_or_withdrawn_invitation_is_invalid(context: Flask, make: Facto
     assert find_user_by_email(acme.id, "bob@example.com") is None
 
 
-@pytest.mark.parametrize("way", ["disabled", "deleted", "role removed", "role weaker", "client disabled"])
+@pytest.mark.parametrize(
+    "way", ["disabled", "deleted", "role removed", "role weaker", "client disabled", "client weaker"]
+)
 def test_invitation_is_invalid_once_its_sender_could_not_send_it(
     context: Flask, make: Factory, way: str
 ) -> None:
@@ -246,14 +248,16 @@ def test_invitation_is_invalid_once_its_sender_could_not_send_it(
     system = make.system(acme)
     make.user(acme, role="admin")
     sender = make.user(acme, role="admin")
-    client = make.client(acme)
+    client = make.machine(acme)
     actor = make.actor(acme, user=sender)
-    if way == "client disabled":
+    if way.startswith("client"):
         actor = replace(actor, kind="client", user_id=None, client_id=client.registered.client.id)
     link = invitations.create_invitation(actor, acme.slug, email="bob@example.com", role="admin").link
     assert invitations.find_invitation(_token(link)) is not None
     if way == "client disabled":
         update_client(system, client.client_id, {"status": "disabled"})
+    elif way == "client weaker":
+        update_client(system, client.client_id, {"scopes": ["admins:read", "users:write"]})
     elif way == "disabled":
         disable_user(system, sender.id)
     elif way == "deleted":
