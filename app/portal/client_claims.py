@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flask import request
-from wtforms import EmailField, FieldList, Form, FormField, SelectField, SelectMultipleField, StringField
+from wtforms import FieldList, Form, FormField, SelectField, SelectMultipleField, StringField
 from wtforms.validators import Length
 from wtforms.widgets import CheckboxInput, ListWidget
 
@@ -21,6 +21,7 @@ from app.operations.users.groups import list_groups
 from app.portal.clients import client_page
 from app.portal.context import PageResponse, PortalContext, Undo, portal_page
 from app.portal.labels import CLAIM_TARGETS
+from app.portal.users import identified_by
 from app.rules.clients.app_claims import ATTRIBUTE_PREFIX, STANDARD_SOURCES, TARGETS
 from app.rules.directory.attributes import attributes_of
 from app.rules.errors import Conflict, Forbidden, InvalidInput
@@ -87,14 +88,14 @@ class AssignmentForm(PageForm):
     """Gives a user or a group a role."""
 
     role = SelectField(lazy_gettext("Role"), validate_choice=False)
-    email = EmailField(
-        lazy_gettext("Email address of the user"), [Length(max=254)], render_kw={"autocomplete": "off"}
+    email = StringField(
+        lazy_gettext("Email address or ID of the user"), [Length(max=254)], render_kw={"autocomplete": "off"}
     )
     group_id = SelectField(lazy_gettext("Or a group"), validate_choice=False)
 
     def values(self) -> dict[str, Any]:
         """Return the fields as the operation takes them."""
-        holder = {"email": self.email.data or None, "group_id": self.group_id.data or None}
+        holder = {**identified_by(self.email.data or ""), "group_id": self.group_id.data or None}
         return {"role": self.role.data, **{name: value for name, value in holder.items() if value}}
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flask import request
-from wtforms import EmailField
+from wtforms import StringField
 from wtforms.validators import InputRequired, Length
 
 from app.operations.users.groups import (
@@ -19,12 +18,12 @@ from app.operations.users.groups import (
     update_group,
 )
 from app.portal.context import Confirmation, PageResponse, PortalContext, Undo, portal_page, search_query
+from app.portal.users import identified_by
 from app.rules.errors import Conflict, InvalidInput
 from app.web.forms import PageForm, VersionField, plain_text_field
 from app.web.languages import counted, gettext, lazy_gettext
 
 _LISTING = "portal groups"
-MAX_EMAIL = 254
 
 
 class GroupForm(PageForm):
@@ -47,8 +46,8 @@ class GroupForm(PageForm):
 class MemberForm(PageForm):
     """Adds a user to a group."""
 
-    email = EmailField(
-        lazy_gettext("Email address of the user"),
+    email = StringField(
+        lazy_gettext("Email address or ID of the user"),
         [InputRequired(), Length(max=254)],
         render_kw={"autocomplete": "off"},
     )
@@ -86,8 +85,8 @@ def group_page(context: PortalContext, group_id: str) -> PageResponse:
     group = get_group(context.actor, slug, group_id)
     form = MemberForm()
     if form.validate_on_submit():
-        with form.show_errors(InvalidInput, Conflict):
-            add_member(context.actor, slug, group_id, {"email": form.email.data})
+        with form.show_errors(InvalidInput, Conflict, fields={"user_id": "email"}):
+            add_member(context.actor, slug, group_id, identified_by(form.email.data))
             return context.done(f"/groups/{group_id}", "member-added")
     page = list_members(context.actor, slug, group_id, after=context.position(listing))
     return context.render(
@@ -115,8 +114,7 @@ def group_edit(context: PortalContext, group_id: str) -> PageResponse:
 def member_remove(context: PortalContext, group_id: str, user_id: str) -> PageResponse:
     """Remove a user from a group."""
     remove_member(context.actor, context.organization.slug, group_id, user_id)
-    email = request.form.get("email", "")[:MAX_EMAIL]
-    undo = Undo(f"/groups/{group_id}", "users:write", {"email": email}) if email else None
+    undo = Undo(f"/groups/{group_id}", "users:write", {"email": user_id})
     return context.done(f"/groups/{group_id}", "member-removed", undo=undo)
 
 

@@ -33,6 +33,7 @@ from app.operations.users.invitations import (
 )
 from app.portal.context import Confirmation, PageResponse, PortalContext, portal_page
 from app.portal.labels import PERMISSION_GROUPS
+from app.portal.users import identified_by
 from app.rules.directory.permissions import (
     ADMIN,
     BUILT_IN_ROLES,
@@ -292,7 +293,7 @@ def new_administrator(context: PortalContext) -> PageResponse:
             added = add_administrator(
                 context.actor,
                 context.organization.slug,
-                **_identified_by(form.email.data),
+                **identified_by(form.email.data),
                 name=form.name.data or None,
                 role=form.role.data or "admin",
             )
@@ -373,7 +374,3 @@ def revoke_administrator_invitation(context: PortalContext, invitation_id: str) 
     """Revoke an invitation of an administrator or user; its link stops working."""
     revoked = revoke_invitation(context.actor, context.organization.slug, invitation_id)
     return context.done("/users" if revoked.role == MEMBER else "/administrators", "invitation-revoked")
-
-
-def _identified_by(email_or_id: str) -> dict[str, str]:
-    return {"user_id": email_or_id} if email_or_id.startswith("usr_") else {"email": email_or_id}

@@ -56,6 +56,11 @@ class DeleteUserForm(PageForm):
     )
 
 
+def identified_by(email_or_id: str) -> dict[str, str]:
+    """Return the field of the operations for what was typed: an email address or ``usr_…``."""
+    return {"user_id": email_or_id} if email_or_id.startswith("usr_") else {"email": email_or_id}
+
+
 @portal_page("/users", "GET")
 def users(context: PortalContext) -> PageResponse:
     """List the users by email; ``q`` searches, ``status`` and ``role`` filter."""

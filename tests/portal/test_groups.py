@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from app.operations.directory.users import create_user
+from app.rules.identifiers import public_id
+
 
 def test_group_is_created_filled_changed_and_deleted(ada: Any, make: Any, acme: Any) -> None:
     bob = make.user(acme, email="bob@acme.example", name="Bob")
@@ -38,3 +41,25 @@ def test_group_is_created_filled_changed_and_deleted(ada: Any, make: Any, acme: 
     ada.send(f"{path}/delete")
     ada.follow()
     assert "Group deleted" in ada.text and "No groups yet" in ada.text
+
+
+def test_user_with_an_unproven_email_is_added_by_id(ada: Any, make: Any, acme: Any) -> None:
+    """OI-5."""
+    with ada.http.application.app_context():
+        user_id = public_id("usr", create_user(acme.id, email="eve@acme.example", made_unproven=True))
+    ada.submit("/groups/new", name="Pickers")
+    group = ada.page.request.path.removeprefix("/portal/acme")
+    ada.get(group)
+    assert ada.send(group, email="eve@acme.example").status_code == 409
+    assert user_id in ada.text
+    ada.submit(group, email=user_id)
+    assert "Member added" in ada.text
+    ada.submit(f"{group}/members/{user_id}/remove")
+    ada.undo()
+    assert "Member added" in ada.text
+
+    path = f"/clients/{make.client(acme, app_roles=[{'key': 'owner'}]).client_id}/roles"
+    ada.get(path)
+    assert ada.send(f"{path}/assign", role="owner", email="eve@acme.example").status_code == 409
+    ada.submit(f"{path}/assign", role="owner", email=user_id)
+    assert "Role assigned" in ada.text

@@ -70,7 +70,8 @@ def list_role_assignments(context: ApiContext, client_id: str) -> Response:
 def assign_role(context: ApiContext, client_id: str) -> Response:
     """Assign a role of a client to a user or a group.
 
-    The client declares its roles in `app_roles`. Send one of `user_id`, `email` and `group_id`.
+    The client declares its roles in `app_roles`. Send one of `user_id`, `email` and `group_id`. The `email` of a user
+    who registered with it and has not verified it: 409 `email_unverified`.
     """
     body = read_object()
 

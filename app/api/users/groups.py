@@ -167,7 +167,8 @@ def list_group_members(context: ApiContext, slug: str, group_id: str) -> Respons
 def add_group_member(context: ApiContext, slug: str, group_id: str) -> Response:
     """Add a member to a group.
 
-    Send either `user_id` or `email`. A user who is a member already: 409 `already_member`.
+    Send either `user_id` or `email`. A user who is a member already: 409 `already_member`. The `email` of a user who
+    registered with it and has not verified it: 409 `email_unverified`.
     """
     body = read_object()
 

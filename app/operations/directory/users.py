@@ -263,6 +263,19 @@ def email_taken_error() -> Conflict:
     return Conflict("There is already a user with this email address.", field="email", code="email_taken")
 
 
+def unverified_email_error(user_id: UUID) -> Conflict:
+    """Return the error for an email address that names a user who has not verified it (OI-5)."""
+    return Conflict(
+        lazy_gettext(
+            "The user with this email address has not verified it. If you know that it is theirs, send their"
+            " user_id instead: %(user_id)s.",
+            user_id=public_id("usr", user_id),
+        ),
+        field="email",
+        code="email_unverified",
+    )
+
+
 def to_user_snapshot(user: User) -> UserSnapshot:
     """Return the row as a snapshot without the password hash."""
     return snapshot_of([getattr(user, column.key) for column in USER_COLUMNS])

@@ -14,7 +14,13 @@ from app.models.base import has_key
 from app.models.organization import Organization
 from app.models.user import RoleAssignment, User
 from app.operations.directory.lookups import OrganizationSnapshot
-from app.operations.directory.users import UserSnapshot, find_user_by_email, get_user, mark_user_verified
+from app.operations.directory.users import (
+    UserSnapshot,
+    find_user_by_email,
+    get_user,
+    mark_user_verified,
+    unverified_email_error,
+)
 from app.operations.mail.notices import notify_administrators
 from app.operations.sign_in.actor_access import enter_organization, require_role_permissions
 from app.operations.store import audit
@@ -24,10 +30,9 @@ from app.operations.users.invitations import NewInvitation, create_invitation
 from app.operations.users.role_assignments import assign_role, require_grantable, require_other_administrator
 from app.rules.actor import Actor
 from app.rules.directory.permissions import ADMIN, MEMBER, effective_roles
-from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
+from app.rules.errors import InvalidInput, NotFound, PreconditionFailed
 from app.rules.fields import ValidationErrors
 from app.rules.identifiers import parse_public_id, public_id
-from app.rules.languages.translation import lazy_gettext
 from app.rules.organizations.organizations import MAX_NAME_LENGTH, parse_email_and_name
 from app.rules.shapes import SchemaOnly, Shape, Text, check_shape, described
 from app.rules.versions import ExpectedVersion, compute_version, is_expected
@@ -162,15 +167,7 @@ def add_administrator(
             return AddedAdministrator(None, invitation)
         if not known.email_verified:
             # A user who signed up with someone else's address must not get the role meant for its owner.
-            raise Conflict(
-                lazy_gettext(
-                    "The user with this email address has not verified it. If you know that it is theirs, send their"
-                    " user_id instead: %(user_id)s.",
-                    user_id=public_id("usr", known.id),
-                ),
-                field="email",
-                code="email_unverified",
-            )
+            raise unverified_email_error(known.id)
         user = known
     row_id = assign_role(inside, organization.id, user.organization_id, user.id, role)
     mark_user_verified(user.organization_id, user.id)

@@ -15,7 +15,12 @@ from app.models.base import has_key, is_same
 from app.models.user import DELETED, AppRoleAssignment, Group, GroupMember, User
 from app.operations.clients.client_records import name_key
 from app.operations.directory.lookups import touch_organization
-from app.operations.directory.users import UserSnapshot, find_user_by_email, to_user_snapshot
+from app.operations.directory.users import (
+    UserSnapshot,
+    find_user_by_email,
+    to_user_snapshot,
+    unverified_email_error,
+)
 from app.operations.sign_in.actor_access import enter_organization
 from app.operations.store import audit, clock
 from app.operations.store.rows import (
@@ -305,7 +310,8 @@ def remove_member(actor: Actor, slug: str, group_id: str, user_id: str) -> None:
 def find_sent_user(actor: Actor, fields: Mapping[str, Any], *, also: tuple[str, ...] = ()) -> UserSnapshot:
     """Return the user that a request names, locked until the transaction ends, so that they are not deleted meanwhile.
 
-    ``also`` are fields of the request that the caller validates. Raises InvalidInput naming the field.
+    ``also`` are fields of the request that the caller validates. Raises InvalidInput naming the field, and Conflict for
+    an email address that someone registered with and has not verified.
     """
     errors = ValidationErrors()
     sent = {name: value for name, value in fields.items() if name not in also}
@@ -325,6 +331,9 @@ def find_sent_user(actor: Actor, fields: Mapping[str, Any], *, also: tuple[str, 
         row = db.session.scalar(statement.with_for_update(), execution_options={"populate_existing": True})
     if row is None or row.status == DELETED:
         raise InvalidInput("There is no such user.", field=name, code="unknown_user")
+    if name == "email" and row.made_unproven:
+        # Someone who registered with another person's email must not get what is meant for its owner.
+        raise unverified_email_error(row.id)
     return to_user_snapshot(row)
 
 

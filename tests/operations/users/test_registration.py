@@ -9,12 +9,15 @@ import pytest
 from app.operations.directory.users import find_user_by_email
 from app.operations.sign_in.sign_in import SignedIn, SignInRefused, sign_in
 from app.operations.users import sign_up
+from app.operations.users.app_roles import assign_app_role
+from app.operations.users.groups import add_member, create_group
 from app.operations.users.invitations import create_invitation
 from app.operations.users.role_assignments import RoleAssignment
 from app.operations.users.sign_up import register_user
 from app.rules.errors import Conflict, Forbidden, InvalidInput, TooManyRequests
 from tests.factories import PASSWORD
 from tests.oauth.conftest import audited
+from tests.support.cases import each
 from tests.support.databases import Database
 
 pytestmark = pytest.mark.usefixtures("context")
@@ -52,6 +55,25 @@ def test_existing_account_is_unchanged_and_not_revealed(make: Any, database: Dat
     assert isinstance(sign_in(acme.id, ada.email, PASSWORD), SignedIn)
     assert audited(database, "user.registered") == 0
     assert audited(database, "user.registration_refused") == 1
+
+
+@each("kind", ["group", "app role"])
+def test_unproven_email_gets_no_group_or_app_role_of_its_owner(make: Any, kind: str) -> None:
+    """OI-5: whoever registers with another person's email is not meant by it."""
+    acme = open_organization(make)
+    register(acme, email="boss@example.com")
+    actor, client = make.actor(acme), make.client(acme, app_roles=[{"key": "owner"}])
+    group = create_group(actor, acme.slug, {"name": "Payroll"}).public_id
+
+    def give(**user: str) -> Any:
+        if kind == "group":
+            return add_member(actor, acme.slug, group, user)
+        return assign_app_role(actor, client.client_id, {"role": "owner", **user})
+
+    with pytest.raises(Conflict) as refused:
+        give(email="boss@example.com")
+    assert (refused.value.code, refused.value.field) == ("email_unverified", "email")
+    assert give(user_id=refused.value.description.rpartition(": ")[2].rstrip("."))
 
 
 @pytest.mark.parametrize("mode", ["closed", "invite"])
