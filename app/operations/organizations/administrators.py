@@ -21,13 +21,17 @@ from app.operations.directory.users import (
     mark_user_verified,
     unverified_email_error,
 )
-from app.operations.mail.notices import notify_administrators
 from app.operations.sign_in.actor_access import enter_organization, require_role_permissions
 from app.operations.store import audit
 from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, get_row, make_record, read_page
 from app.operations.store.transactions import count_changed, read, transaction
 from app.operations.users.invitations import NewInvitation, create_invitation
-from app.operations.users.role_assignments import assign_role, require_grantable, require_other_administrator
+from app.operations.users.role_assignments import (
+    announce_role,
+    assign_role,
+    require_grantable,
+    require_other_administrator,
+)
 from app.rules.actor import Actor
 from app.rules.directory.permissions import ADMIN, MEMBER, effective_roles
 from app.rules.errors import InvalidInput, NotFound, PreconditionFailed
@@ -171,9 +175,7 @@ def add_administrator(
         user = known
     row_id = assign_role(inside, organization.id, user.organization_id, user.id, role)
     mark_user_verified(user.organization_id, user.id)
-    if role != MEMBER:
-        values = {"who": user.email, "role": effective_roles(organization.settings)[role].name}
-        notify_administrators(inside, "administrator_added", user.public_id, values)
+    announce_role(inside, organization, user.id, user.email, role)
     return AddedAdministrator(_find(organization, public_id("adm", row_id)), None)
 
 

@@ -38,7 +38,7 @@ from app.operations.store import audit, clock, keyring
 from app.operations.store.transactions import count_changed, read, transaction
 from app.operations.users.import_records import seal_context
 from app.operations.users.import_uploads import load_importer
-from app.operations.users.role_assignments import assign_role
+from app.operations.users.role_assignments import announce_role, assign_role
 from app.operations.users.user_changes import update_user
 from app.rules.actor import Actor
 from app.rules.directory.attributes import attributes_of, current_values
@@ -128,6 +128,7 @@ def update_existing_user(actor: Actor, user_id: UUID, imported: ImportedUser, *,
         update_user(actor, user.public_id, fields)
     for role in missing:
         assign_role(actor, actor.organization_id, actor.organization_id, user_id, role)
+        announce_role(actor, get_organization_by_id(actor.organization_id), user_id, user.email, role)
     return bool(differing or missing)
 
 
@@ -340,6 +341,8 @@ def _create_users(part: ImportPart, imported_users: Sequence[ImportedUser]) -> N
                 "import": source,
             },
         )
+        for role in imported.roles:
+            announce_role(part.importer, part.organization, user_id, imported.email, role)
 
 
 def _store_refusals(job: UserImport, refusals: Sequence[RowRefusal]) -> None:

@@ -34,7 +34,7 @@ from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn
 from app.operations.store import audit, clock, keyring
 from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, count_rows, make_record, read_page
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
-from app.operations.users.role_assignments import assign_role, require_grantable
+from app.operations.users.role_assignments import announce_role, assign_role, require_grantable
 from app.rules.actor import Actor
 from app.rules.directory.permissions import MEMBER, effective_roles, missing_permissions, permissions_of_role
 from app.rules.errors import Conflict, NotFound, PreconditionFailed
@@ -250,7 +250,8 @@ def accept_invitation(token: str, *, name: str, password_hash: str | None) -> UU
     record = find_invitation(token)
     if record is None:
         raise InvitationEnded("This invitation has expired, or was already used or revoked.")
-    settings = get_organization_by_id(record.organization_id).settings
+    organization = get_organization_by_id(record.organization_id)
+    settings = organization.settings
     if password_hash is not None:
         require_invitation_by_password(settings)
     if record.role not in effective_roles(settings):
@@ -266,6 +267,7 @@ def accept_invitation(token: str, *, name: str, password_hash: str | None) -> UU
     )
     system = Actor.system(record.organization_id, record.email)
     assign_role(system, record.organization_id, record.organization_id, user_id, record.role)
+    announce_role(system, organization, user_id, record.email, record.role, by=record.created_by or "")
     audit.record(
         system,
         "invitation.accepted",

@@ -13,11 +13,12 @@ from app.extensions import db
 from app.models.organization import Organization
 from app.models.user import ACTIVE, RoleAssignment, User
 from app.operations.directory.lookups import OrganizationSnapshot, touch_organization
+from app.operations.mail.notices import notify_administrators
 from app.operations.sign_in.actor_access import require_role_permissions
 from app.operations.store import audit, clock
 from app.operations.store.transactions import current_unit_of_work, savepoint, transaction
 from app.rules.actor import Actor
-from app.rules.directory.permissions import ADMIN, effective_roles
+from app.rules.directory.permissions import ADMIN, MEMBER, effective_roles
 from app.rules.errors import Conflict
 from app.rules.fields import ValidationErrors, suggestion, text_problem
 from app.rules.identifiers import new_id, public_id
@@ -104,6 +105,18 @@ def assign_role(
         after={"user_id": public_id("usr", user_id), "role": role},
     )
     return row_id
+
+
+def announce_role(
+    actor: Actor, organization: OrganizationSnapshot, user_id: UUID, email: str, role: str, **values: str
+) -> None:
+    """Tell the administrators by email that a user got a role, within the same transaction; members have none.
+
+    ``values`` replace values of the email, such as ``by``.
+    """
+    if role != MEMBER:
+        values = {"who": email, "role": effective_roles(organization.settings)[role].name, **values}
+        notify_administrators(actor, "administrator_added", public_id("usr", user_id), values)
 
 
 @transaction

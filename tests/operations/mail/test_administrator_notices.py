@@ -11,7 +11,10 @@ from app.operations.clients.credentials import list_credentials, reveal_credenti
 from app.operations.mail import notices
 from app.operations.mail.notices import notify_administrators
 from app.operations.organizations.administrators import add_administrator
+from app.operations.users.invitations import accept_invitation, create_invitation
+from app.rules.actor import Actor
 from tests.support.databases import Database
+from tests.support.importing import admin, bring_in
 from tests.support.mail_server import Mailbox, plain
 
 pytestmark = pytest.mark.usefixtures("context")
@@ -50,6 +53,34 @@ def test_new_administrator_is_reported(make: Any, acme: Any, box: Mailbox, deliv
         "boss@acme.example",
         "new@acme.example",
         "other@acme.example",
+    ]
+
+
+@pytest.fixture
+def eve(make: Any, acme: Any) -> Actor:
+    return admin(make, acme)
+
+
+def test_invited_administrator_is_reported_on_acceptance(
+    acme: Any, eve: Actor, box: Mailbox, deliver: Deliver
+) -> None:
+    for email, role in (("new@acme.example", "admin"), ("nobody@acme.example", "member")):
+        create_invitation(eve, acme.slug, email=email, role=role)
+        deliver()
+        accept_invitation(box.links()[-1].rpartition("/")[2], name="New", password_hash="x")
+    deliver()
+    (reported,) = [plain(mail) for mail in box.mails if mail["To"] == "boss@acme.example"]
+    assert f"{eve.label} gave new@acme.example the role Administrator in Acme" in reported
+
+
+def test_imported_administrators_are_reported(acme: Any, eve: Actor, box: Mailbox, deliver: Deliver) -> None:
+    text = "email,roles\nnew@acme.example,admin\ndev@acme.example,admin\nnobody@acme.example,member\n"
+    bring_in(eve, text, on_existing="update")
+    deliver()
+    reported = sorted(plain(mail) for mail in box.mails if mail["To"] == "boss@acme.example")
+    assert [text.partition(" the role Administrator in Acme")[0] for text in reported] == [
+        f"{eve.label} gave dev@acme.example",
+        f"{eve.label} gave new@acme.example",
     ]
 
 
