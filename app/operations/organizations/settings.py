@@ -49,6 +49,7 @@ from app.rules.organizations import settings as rules
 from app.rules.organizations.lockout_prevention import require_no_lockout
 from app.rules.organizations.settings import value_at
 from app.rules.organizations.settings_table import LIMITS
+from app.rules.users.profile import is_registration_open
 from app.rules.versions import ExpectedVersion, is_expected
 
 _SIGNING_ALGORITHM = "oauth.signing.algorithm"
@@ -387,7 +388,9 @@ def _require_grantable(actor: Actor, before: Mapping[str, Any], after: Mapping[s
 
 def _require_grantable_to_all(actor: Actor, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
     """Raise Forbidden if new users would get a permission that the actor lacks: the actor could sign up as one."""
-    given = set(rules.value_at(after, DEFAULT_ROLES)) - set(rules.value_at(before, DEFAULT_ROLES))
+    given = set(rules.value_at(after, DEFAULT_ROLES))
+    if not _lets_more_people_sign_up(before, after):
+        given -= set(rules.value_at(before, DEFAULT_ROLES))
     for role in sorted(given):
         missing = missing_permissions(
             actor.permissions, permissions_of_role(role, after) - permissions_of_role(MEMBER, after)
@@ -403,6 +406,19 @@ def _require_grantable_to_all(actor: Actor, before: Mapping[str, Any], after: Ma
                 permission=missing[0],
                 field=DEFAULT_ROLES,
             )
+
+
+def _lets_more_people_sign_up(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    if not is_registration_open(after):
+        return False
+    old, new = (document["authentication"]["registration"] for document in (before, after))
+    # An empty list allows every domain.
+    old_domains, domains = set(old["allowed_email_domains"]), set(new["allowed_email_domains"])
+    return (
+        not is_registration_open(before)
+        or (old["verify_email"] and not new["verify_email"])
+        or (bool(old_domains) and (not domains or not domains <= old_domains))
+    )
 
 
 def _wipe_sealed_secrets(organization_id: str) -> None:

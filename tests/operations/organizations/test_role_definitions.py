@@ -13,6 +13,7 @@ from app.operations.organizations.settings import update_settings
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound, PreconditionFailed
 from app.rules.organizations.lockout_prevention import WouldLockOut
 from tests.factories import Factory
+from tests.support.cases import each
 
 pytestmark = pytest.mark.usefixtures("context")
 ENOUGH = ("roles:read", "roles:write", "settings:read", "settings:write", "clients:read")
@@ -73,6 +74,32 @@ def test_tn11_default_role_cannot_have_permissions_that_the_editor_lacks(make: F
     roles.create_role(small, {"id": "meek", "permissions": ["clients:read:own", "invoices:approve"]})
     own = {"default_roles": ["developer", "meek"]}
     update_settings(small, acme.slug, {"authentication": {"registration": own}})
+
+
+@each(
+    ("before", "change"),
+    [
+        ({"mode": "invite"}, {"mode": "open"}),
+        ({"mode": "open"}, {"verify_email": False}),
+        ({"mode": "open", "allowed_email_domains": ["acme.example"]}, {"allowed_email_domains": []}),
+        (
+            {"mode": "open", "allowed_email_domains": ["acme.example"]},
+            {"allowed_email_domains": ["acme.example", "evil.example"]},
+        ),
+    ],
+)
+def test_tn11_default_roles_are_not_given_to_more_people_by_an_editor_who_lacks_them(
+    make: Factory, before: Any, change: Any
+) -> None:
+    acme = make.organization()
+    registration = {"default_roles": ["developer"], **before}
+    update_settings(make.actor(acme), acme.slug, {"authentication": {"registration": registration}})
+    small = make.actor(acme, "settings:read", "settings:write")
+    with pytest.raises(Forbidden) as refusal:
+        update_settings(small, acme.slug, {"authentication": {"registration": change}})
+    assert refusal.value.permission == "clients:read:own"
+    for stricter in ({"allowed_email_domains": ["acme.example"]}, {"mode": "closed"}):
+        update_settings(small, acme.slug, {"authentication": {"registration": stricter}})
 
 
 def test_roles_write_and_settings_write_are_separate(make: Factory, acme: Any) -> None:
