@@ -51,7 +51,7 @@ def _fence_of_the_application_alone() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _cheap_hashes() -> None:
     """Make password hashing cheap in this process; see ``real_hashes``."""
-    passwords._hasher = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1, hash_len=32, salt_len=16)
+    passwords._hasher = PasswordHasher(time_cost=1, memory_cost=1024, parallelism=1, hash_len=32, salt_len=16)
 
 
 @pytest.fixture

@@ -49,6 +49,7 @@ from app.rules.organizations.settings import (
     validate_imported_settings,
     value_at,
 )
+from app.rules.sign_in.imported_hashes import scheme_of
 
 _BATCH = 500
 COLUMNS = (
@@ -374,7 +375,16 @@ def _row(record: list[Any], columns: list[str], table: Table, organization_id: s
         row = record_to_row(record, columns, table)
     if row.get("organization_id") != organization_id:
         raise UnreadableArchive("The file contains rows of another organization.")
+    if table.name == "users":
+        _require_accepted_hash(row.get("password_hash"), row.get("password_scheme"))
     return row
+
+
+def _require_accepted_hash(stored: Any, scheme: Any) -> None:
+    """Raise UnreadableArchive for a hash that no import of users accepts: it says itself what a sign-in costs."""
+    found = scheme_of(stored) if isinstance(stored, str) else None
+    if (stored is not None and found is None) or scheme not in (None, found):
+        raise UnreadableArchive("The file contains a password hash that is not accepted here.")
 
 
 @transaction

@@ -76,6 +76,34 @@ def test_crafted_file_cannot_affect_other_organizations(
         assert not list_users(Actor.system(globex.id, "tests")).items
 
 
+def test_file_cannot_make_sign_ins_expensive(moved: Moved, elsewhere: tuple[Flask, Database]) -> None:
+    """P2: every organization waits for the cores that verify a password."""
+    there, _ = elsewhere
+    good = list(ArchiveReader(io.BytesIO(moved.file), PASSPHRASE).records())
+    users = next(
+        n for n, record in enumerate(good) if isinstance(record, dict) and record.get("table") == "users"
+    )
+    columns, ada = good[users]["columns"], good[users + 1]
+    salt = "c2FsdHNhbHRzYWx0c2FsdA$ZGlnZXN0ZGlnZXN0ZGlnZXN0ZGlnZXN0"
+
+    def crafted(**values: str | None) -> bytes:
+        row = [values.get(name, value) for name, value in zip(columns, ada, strict=True)]
+        return written([*good[: users + 1], row, *good[users + 2 :]])
+
+    for values in (
+        {"password_hash": f"$2b$31${'a' * 53}"},
+        {"password_hash": f"$2b$31${'a' * 53}", "password_scheme": "bcrypt 31"},
+        {"password_hash": f"$argon2id$v=19$m=9999999,t=9,p=1${salt}"},
+        {"password_hash": f"$pbkdf2-sha256$i=999999999${salt}"},
+        {"password_hash": "none"},
+        {"password_scheme": "bcrypt 31"},
+        {"password_hash": None, "password_scheme": "scrypt 31 8 1"},
+    ):
+        with pytest.raises(UnreadableArchive):
+            brought_in(there, crafted(**values))
+    brought_in(there, crafted(password_hash=f"$2b$12${'a' * 53}", password_scheme="bcrypt 12"))
+
+
 INVALID_SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"authentication": {"password": {"min_length": 1}}}, "authentication.password.min_length"),
     ({"authentication": {"password": {"min_length": "x"}}}, "authentication.password.min_length"),
