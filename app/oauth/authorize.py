@@ -401,7 +401,7 @@ def approval_page(
         organization={"name": organization.name, "slug": organization.slug},
         **branding_of(organization),
         user={"email": session.user_email},
-        waiting=approval_requests.find_pending_request(actor, client),
+        latest=approval_requests.find_latest_request(actor, client),
         sent=decision == "ask" and not form.summary,
         **returning,
     )

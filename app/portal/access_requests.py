@@ -219,7 +219,7 @@ def _decide(
     api = get_resource(context.actor, record.resource_id)
     context.actor.require("resources:write", owner_id=api.created_by_user_id)
     form, code = DecisionForm(), None
-    form.message.description = gettext("Optional. Sent by email to the developer of the client.")
+    form.message.description = gettext("Optional. The developer of the client sees it.")
     operation, notice = _DECISIONS[name]
     if form.validate_on_submit():
         try:

@@ -84,9 +84,7 @@ def decline_request(context: PortalContext, request_id: str) -> PageResponse:
     record = get_client_request(context.actor, request_id)
     context.actor.require("clients:trust")
     form, code = DeclineRequestForm(), None
-    form.message.description = gettext(
-        "Optional. Sent to %(user_email)s by email.", user_email=record.user_email
-    )
+    form.message.description = gettext("Optional. %(user_email)s sees it.", user_email=record.user_email)
     if form.validate_on_submit():
         try:
             decline_client_request(context.actor, request_id, {"message": form.message.data or None})

@@ -13,6 +13,7 @@ from werkzeug.wrappers import Response as BaseResponse
 from app.config import VERSION
 from app.operations.audit.failure_groups import MAX_BADGE, count_recent_failures
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_slug
+from app.operations.mail import emails
 from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.sign_in.sessions import SessionRecord
 from app.operations.store.rows import CursorKey, Page
@@ -164,9 +165,12 @@ class PortalContext:
         )
 
     def _notice(self, once: dict[str, Any]) -> Notice | None:
-        text = _NOTICES.get(once.get("notice", ""))
+        key = once.get("notice", "")
+        text = _NOTICES.get(key)
         if text is None:
             return None
+        if key in _NOTIFIED and emails.is_possible():
+            text = f"{text} {_NOTIFIED[key]}"
         undo = Undo(*once["undo"]) if "undo" in once else None
         if undo is None or not self.actor.has_permission_for_own(undo.permission):
             return Notice(text)
@@ -330,22 +334,27 @@ _RELATED_PATHS = {
     "/apis": ("/scopes", "/access-requests"),
     "/settings": ("/revocations", "/registration-tokens"),
 }
+# What a notice adds where a mail server is configured.
+_NOTIFIED = {
+    "access-requested": lazy_gettext("We notified them by email."),
+    "access-declined": lazy_gettext("We notified the developer by email."),
+    "client-request-approved": lazy_gettext("We notified everyone who asked by email."),
+    "client-request-declined": lazy_gettext("We notified the member by email."),
+}
 _NOTICES = {
     "saved": lazy_gettext("Saved. The change is live."),
     "unchanged": lazy_gettext("No changes to save."),
     "reset": lazy_gettext("Reset to the default. The change is live."),
     "api-defined": lazy_gettext("API created. Clients can request its scopes now."),
-    "access-requested": lazy_gettext("Access requested. We notified the owner of the API."),
+    "access-requested": lazy_gettext("Access requested. The owner of the API decides."),
     "access-request-cancelled": lazy_gettext("Request cancelled. Access that the client already has stays."),
     "access-given": lazy_gettext("Access given. The client can get tokens now."),
-    "access-declined": lazy_gettext("Request declined. We notified the developer."),
+    "access-declined": lazy_gettext("Request declined."),
     "access-withdrawn": lazy_gettext("Access withdrawn. The client’s tokens for this API no longer work."),
     "api-deleted": lazy_gettext("API deleted. Its scopes were removed from every client."),
     "request-fixed": lazy_gettext("Fixed. The change is live. Send the request again."),
-    "client-request-approved": lazy_gettext(
-        "Client approved. Members can now allow it. We notified everyone who asked."
-    ),
-    "client-request-declined": lazy_gettext("Request declined. We notified the member."),
+    "client-request-approved": lazy_gettext("Client approved. Members can now allow it."),
+    "client-request-declined": lazy_gettext("Request declined."),
     "client-deleted": lazy_gettext("Client deleted. Its secrets, tokens and consents no longer work."),
     "token-revoked": lazy_gettext("Access token revoked."),
     "grant-revoked": lazy_gettext("Grant revoked. Its tokens no longer work."),

@@ -264,9 +264,7 @@ def reset_second_factors(context: PortalContext, user_id: str) -> PageResponse:
             "The user signs in with only a password, or sets up two-step verification again if your settings require"
             " it."
         ),
-        gettext(
-            "The user is signed out everywhere and notified by email. Clients have to ask for access again."
-        ),
+        gettext("The user is signed out everywhere. Clients have to ask for access again."),
     )
     note = gettext("Verify the person's identity first. Anyone with their password will be able to sign in.")
     return context.confirm(

@@ -179,8 +179,10 @@ def test_approval_lets_members_consent_and_rejection_does_not(asking: Flow, data
     with asking.app.app_context():
         actor = asking.make.actor(asking.organization)
         [waiting] = list_client_requests(actor, filters={"status": "open"}).items
-        decline_client_request(actor, waiting.public_id, {"message": "Not this one"})
-    assert "Ask your administrator" in asked(asking).text, "one may ask again"
+        decline_client_request(actor, waiting.public_id, {"message": "Not <b>this</b> one"})
+    again = asked(asking)
+    assert "Ask your administrator" in again.text, "one may ask again"
+    assert "declined your last request" in again.text and "Not &lt;b&gt;this&lt;/b&gt; one" in again.text
     ask(asking)
     with asking.app.app_context():
         [waiting] = list_client_requests(actor, filters={"status": "open"}).items

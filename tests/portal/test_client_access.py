@@ -53,7 +53,7 @@ def test_request_is_approved_and_withdrawn(
     assert grace.send(f"{tab}/{payroll}", scopes="payroll:read", reason="").status_code == 400
     grace.send(f"{tab}/{payroll}", scopes="payroll:read", reason="For <b>slips</b>")
     grace.follow()
-    assert "We notified the owner of the API" in grace.text and "Requested" in grace.text
+    assert "The owner of the API decides" in grace.text and "Requested" in grace.text
 
     assert "Cancel request" in grace.text
     grace.send(f"{tab}/{payroll}/cancel")

@@ -157,26 +157,37 @@ def build_record(row: Any) -> ClientRequestRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class PendingClientRequest:
-    """A member's pending request for a client."""
+class OwnClientRequest:
+    """A member's own request for a client. ``message`` is the administrator's, of a declined request."""
 
+    status: str
     requested_at: datetime
     reason: str
+    decided_at: datetime | None
+    message: str | None
 
 
 @read
-def find_pending_request(actor: Actor, client: ClientSnapshot) -> PendingClientRequest | None:
-    """Return the actor's pending request for the client, or None."""
+def find_latest_request(actor: Actor, client: ClientSnapshot) -> OwnClientRequest | None:
+    """Return the actor's latest request for the client, or None; decided ones are kept for thirty days."""
     row = db.session.execute(
-        select(ClientRequest.created_at, ClientRequest.reason).where(
+        select(
+            ClientRequest.status,
+            ClientRequest.created_at,
+            ClientRequest.reason,
+            ClientRequest.decided_at,
+            ClientRequest.message,
+        )
+        .where(
             ClientRequest.organization_id == actor.organization_id,
             ClientRequest.client_id == client.id,
             ClientRequest.user_id == actor.user_id,
-            ClientRequest.is_open.is_(True),
             ClientRequest.expires_at > clock.now(),
         )
+        .order_by(ClientRequest.id.desc())
+        .limit(1)
     ).first()
-    return None if row is None else PendingClientRequest(row.created_at, row.reason)
+    return None if row is None else OwnClientRequest(*row)
 
 
 @transaction
@@ -189,7 +200,8 @@ def create_client_request(actor: Actor, client: ClientSnapshot, scopes: tuple[st
     if actor.kind != "user" or actor.user_id is None:
         raise Forbidden("Only members of the organization can ask for approval of an app.")
     checked_reason = check_reason(reason)
-    if find_pending_request(actor, client) is not None:
+    latest = find_latest_request(actor, client)
+    if latest is not None and latest.status == OPEN:
         return
     _enforce_limits(actor)
     now = clock.now()
