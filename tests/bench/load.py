@@ -118,16 +118,21 @@ def run(port: int, make: MakeVisitor, *, connections: int, seconds: float, proce
 
 
 class _Connection:
-    __slots__ = ("ask", "began", "buffer", "socket", "visitor")
+    __slots__ = ("_port", "ask", "began", "buffer", "socket", "visitor")
 
     def __init__(self, port: int, visitor: Visitor) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port))
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._port = port
+        self.connect()
         self.visitor = visitor
         self.buffer = b""
         self.ask: Ask = next(visitor)
         self.began = time.perf_counter()
         self.socket.sendall(self.ask.request)
+
+    def connect(self) -> None:
+        """Open the connection, anew if the server has closed it."""
+        self.socket = socket.create_connection(("127.0.0.1", self._port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def receive(self) -> Answer | None:
         """Return the whole response once it has arrived."""
@@ -164,10 +169,13 @@ def _work(port: int, make: MakeVisitor, share: range, seconds: float, queue: Any
     latencies: list[float] = []
     errors, sample = 0, ""
     by_number = {}
-    for number in share:
-        connection = _Connection(port, make(number))
+
+    def watch(connection: _Connection) -> None:
         by_number[connection.socket.fileno()] = connection
         poll.register(connection.socket, select.EPOLLIN)
+
+    for number in share:
+        watch(_Connection(port, make(number)))
     begin = time.perf_counter() + 1
     warm = True
     while (now := time.perf_counter()) < begin + seconds:
@@ -184,6 +192,10 @@ def _work(port: int, make: MakeVisitor, share: range, seconds: float, queue: Any
             if answer.status != ask.status or ask.holds not in answer.body:
                 errors += 1
                 sample = sample or f"{ask.request[:80]!r} -> {answer.status} {answer.body[:200]!r}"
+            if b"connection: close" in answer.head:
+                connection.socket.close()
+                connection.connect()
+                watch(connection)
             connection.go_on(answer, latencies)
     queue.put((latencies, errors, sample))
     queue.close()

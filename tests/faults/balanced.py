@@ -23,7 +23,7 @@ from tests.support import process
 from tests.support.applications import environment
 from tests.support.databases import MariaDBDatabase
 from tests.support.galera import NodeDatabase
-from tests.support.haproxy import HAProxy
+from tests.support.haproxy import HAProxy, gatehouse_names
 from tests.support.mariadb import MariaDB
 from tests.support.server_script import link_environment
 from tests.support.servers import ROOT, LiveServer
@@ -179,11 +179,5 @@ class BalancedTopology(Topology):
 
     def _front_names(self) -> dict[str, str]:
         """Return what replaces the names and addresses of the file, with one line for each machine."""
-        lines = [f"server node{each.number + 1} 127.0.0.1:{each.server.port}" for each in self.machines]
-        return {
-            "bind :443 ssl crt /etc/haproxy/id.example.com.pem alpn h2,http/1.1": f"bind 127.0.0.1:{self._port}",
-            "bind :80": f"bind 127.0.0.1:{self._plain_port}",
-            "hdr Host id.example.com": f"hdr Host 127.0.0.1:{self._port}",
-            "server node1 10.0.0.21:8000": "\n    ".join(lines),
-            "    server node2 10.0.0.22:8000\n": "",
-        }
+        nodes = [each.server.port for each in self.machines]
+        return gatehouse_names(self._port, self._plain_port, nodes, f"127.0.0.1:{self._port}")

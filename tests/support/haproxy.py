@@ -9,12 +9,32 @@ import shutil
 import signal
 import socket
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tests.support import process
 
 FILES = Path(__file__).resolve().parents[2] / "docs" / "operations" / "files"
+
+
+def gatehouse_names(port: int, plain_port: int, nodes: Sequence[int], host: str) -> dict[str, str]:
+    """Return what replaces the names of haproxy-gatehouse.cfg: nodes by their ports, and HTTP instead of TLS."""
+
+    def lines(addresses: Iterable[str], more: str = "") -> str:
+        return "".join(
+            f"    server node{number} {address}{more.format(number)}\n"
+            for number, address in enumerate(addresses, 1)
+        )
+
+    of_file, tracked = ("10.0.0.21:8000", "10.0.0.22:8000"), " track gatehouse/node{}"
+    used = [f"127.0.0.1:{node}" for node in nodes]
+    return {
+        "bind :443 ssl crt /etc/haproxy/id.example.com.pem alpn h2,http/1.1": f"bind 127.0.0.1:{port}",
+        "bind :80": f"bind 127.0.0.1:{plain_port}",
+        "hdr Host id.example.com": f"hdr Host {host}",
+        lines(of_file, tracked): lines(used, tracked),
+        lines(of_file): lines(used),
+    }
 
 
 class HAProxy:
@@ -55,13 +75,22 @@ class HAProxy:
 
     def states(self) -> dict[str, str]:
         """Return the state of each server by name, ``UP`` or ``DOWN`` with more; nothing while it does not answer."""
-        rows = csv.DictReader(self._ask("show stat").splitlines())
         # A server without a health check of its own is up if the agent has said so.
         return {
             row["svname"]: "UP" if row["agent_status"] == "L7OK" else row["status"]
-            for row in rows
-            if row["svname"] not in {"FRONTEND", "BACKEND"} and row["# pxname"] != "living"
+            for row in self._statistics()
+            if row["svname"] not in {"FRONTEND", "BACKEND"} and row["# pxname"] not in {"crowded", "living"}
         }
+
+    def waiting(self, backend: str) -> int:
+        """Return how many requests wait for a place in this backend."""
+        rows = self._statistics()
+        return sum(
+            int(row["qcur"]) for row in rows if (row["# pxname"], row["svname"]) == (backend, "BACKEND")
+        )
+
+    def _statistics(self) -> Iterable[dict[str, str]]:
+        return csv.DictReader(self._ask("show stat").splitlines())
 
     def _worker(self) -> str:
         lines = self._ask("show info").splitlines()
