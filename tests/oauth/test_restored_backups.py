@@ -37,7 +37,7 @@ from app.operations.directory.lookups import (
     find_client,
     get_organization_by_slug,
 )
-from app.operations.maintenance.restore import RELEVANT_ACTIONS
+from app.operations.maintenance.exported_events import RELEVANT_ACTIONS
 from app.operations.organizations.administrators import list_administrators, remove_administrator
 from app.operations.sign_in.passkeys import SIGN_IN, consume_challenge, issue_challenge, validate_challenge
 from app.operations.sign_in.second_factors import (

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from app.operations.maintenance.decided_moves import find_decided, require_own_rows, serve_again
-from app.operations.maintenance.restore import RestoreReport, cutoffs_of, end_again, read_export
+from app.operations.maintenance.exported_events import end_again, read_export
+from app.operations.maintenance.restore import RestoreReport, cutoffs_of
 from app.operations.store import clock
 from app.rules.actor import Actor
 
@@ -39,5 +40,6 @@ def recover_organization(
         clock.now(), organizations=1, blocks_secrets=block_secrets, resets_passwords=reset_passwords
     )
     serve_again(actor, organization, cutoffs=cutoffs_of(report))
-    end_again([event for event in events if event.organization == slug], report)
+    own = [event for event in events if event.organization == slug]
+    report.ended_again, report.failed, report.to_review = end_again(own)
     return report

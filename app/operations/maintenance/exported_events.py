@@ -1,0 +1,370 @@
+"""Events of an audit export: what they ended after a backup was made ends again once it is restored (BK-2)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import delete, or_, select, update
+
+from app.extensions import db
+from app.models.audit import AuditEvent
+from app.models.client import DISABLED, Credential
+from app.models.grant import Consent
+from app.models.second_factor import Passkey
+from app.models.user import User
+from app.operations.authorization.connected_apps import revoke_consent
+from app.operations.clients.access_decisions import withdraw_access
+from app.operations.clients.access_records import AlreadyDecided
+from app.operations.clients.clients import delete_client, update_client
+from app.operations.clients.credential_revocation import revoke_credentials
+from app.operations.directory.lookups import (
+    get_organization_by_slug,
+    get_root_organization,
+    touch_organization,
+)
+from app.operations.organizations.administrators import remove_administrator
+from app.operations.organizations.organizations import delete_organization, update_organization
+from app.operations.store import audit, clock
+from app.operations.store.transactions import count_changed, read, transaction
+from app.operations.tokens.signing_key_lists import rotate_signing_key
+from app.operations.users.app_roles import remove_app_role
+from app.operations.users.deletion import delete_user
+from app.operations.users.factor_resets import reset_user_factors
+from app.operations.users.groups import delete_group, remove_member
+from app.operations.users.user_changes import update_user
+from app.rules.actor import Actor
+from app.rules.clients.client_types import BLOCKED, REVIEW
+from app.rules.errors import DomainError, InvalidInput, NotFound, OrganizationMoving
+from app.rules.identifiers import parse_client_id, parse_public_id
+
+RESTORE = "restore"
+# Fields of a client that may have taken its access away.
+_ACCESS_FIELDS = frozenset({"status", "approval"})
+_ID_BATCH = 500
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedEvent:
+    """An event of an audit export: ``organization`` is the slug, ``before`` and ``after`` are the changed fields."""
+
+    id: str
+    organization: str
+    at: str
+    action: str
+    target: str
+    actor: str
+    before: Mapping[str, Any]
+    after: Mapping[str, Any]
+
+    @property
+    def words(self) -> str:
+        """The event in one line."""
+        return f"{self.organization} {self.at} {self.action} {self.target}"
+
+
+def read_export(lines: Iterable[str]) -> Iterable[ExportedEvent]:
+    """Iterate over the events of an audit export that end something. Raises InvalidInput."""
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            event = json.loads(line)
+            if event["action"] not in RELEVANT_ACTIONS:
+                continue
+            yield ExportedEvent(
+                id=event["id"],
+                organization=event["organization_id"],
+                at=event["occurred_at"],
+                action=event["action"],
+                target=event["target"]["id"] or "",
+                actor=event["actor"]["id"] or "",
+                before=event["before"] or {},
+                after=event["after"] or {},
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise InvalidInput(
+                f"Line {number} of the audit export is not an event. Export it with GET /audit-events/export."
+            ) from error
+
+
+def end_again(events: list[ExportedEvent]) -> tuple[list[str], list[str], list[str]]:
+    """End again what ended after the backup and was not undone later.
+
+    Return the events that were applied, those that could not be, with the reason, and those that only an administrator
+    can apply.
+    """
+    applied: list[str] = []
+    failed: list[str] = []
+    to_review: list[str] = []
+    ended: dict[tuple[str, str, str], ExportedEvent] = {}
+    for event in sorted(_without_known(events), key=lambda event: event.at):
+        subject = _subject_of(event)
+        key = (event.organization, event.action, subject)
+        if event.action in _CANCELS:
+            ended.pop((event.organization, _CANCELS[event.action], subject), None)
+        elif _is_to_review(event):
+            to_review.append(event.words)
+        elif event.action not in _HANDLERS:
+            continue
+        elif key in ended:
+            ended[key] = replace(event, after={**ended[key].after, **event.after})
+        else:
+            ended[key] = event
+    for event in ended.values():
+        try:
+            organization = get_organization_by_slug(event.organization)
+            if _HANDLERS[event.action](Actor.system(organization.id, RESTORE), event):
+                applied.append(event.words)
+        except NotFound:
+            failed.append(f"{event.words}: not in this backup")
+        except DomainError as error:
+            failed.append(f"{event.words}: {error.description}")
+    return applied, failed, to_review
+
+
+@read
+def _without_known(events: list[ExportedEvent]) -> list[ExportedEvent]:
+    """Leave out the events that the backup has."""
+    known: set[UUID] = set()
+    ids = {event.id: parse_public_id("evt", event.id) for event in events}
+    for slug in {event.organization for event in events}:
+        try:
+            organization_id = get_organization_by_slug(slug).id
+        except (NotFound, OrganizationMoving):
+            continue
+        own = [row_id for event in events if event.organization == slug and (row_id := ids[event.id])]
+        for start in range(0, len(own), _ID_BATCH):
+            known.update(
+                db.session.scalars(
+                    select(AuditEvent.id).where(
+                        AuditEvent.organization_id == organization_id,
+                        AuditEvent.id.in_(own[start : start + _ID_BATCH]),
+                    )
+                )
+            )
+    return [event for event in events if ids[event.id] not in known]
+
+
+def _subject_of(event: ExportedEvent) -> str:
+    """Return what the event is about. Withdrawals, members and roles have the same client or group as their target."""
+    if event.action == "consent.withdrawn":
+        return f"{event.target} {event.actor}"
+    if event.action.startswith(("group.member_", "app_role.")):
+        holder = {**event.before, **event.after}
+        return " ".join([event.target, *(str(holder.get(name)) for name in ("role", "user", "group"))])
+    return event.target
+
+
+def _revoke_secret(actor: Actor, event: ExportedEvent) -> bool:
+    client_id, revokes_tokens = event.after["client_id"], bool(event.after.get("tokens_revoked"))
+    revoke_credentials(actor, client_id, credential_id=event.target, revoke_tokens=revokes_tokens)
+    return True
+
+
+@transaction
+def _retire_secret(actor: Actor, event: ExportedEvent) -> bool:
+    """Let a secret end when it was scheduled to end, also if that is past."""
+    ends = event.after["expires_at"] and datetime.fromisoformat(event.after["expires_at"])
+    if ends is None:
+        return False
+    touch_organization(actor.organization_id)
+    own = (
+        Credential.organization_id == actor.organization_id,
+        Credential.id == parse_public_id("sec", event.target),
+    )
+    changed = count_changed(
+        update(Credential)
+        .where(*own, or_(Credential.expires_at.is_(None), Credential.expires_at > ends))
+        .values(expires_at=ends)
+    )
+    if changed:
+        audit.record(
+            actor,
+            "credential.retired",
+            "credential",
+            event.target,
+            after={name: event.after.get(name) for name in ("client_id", "expires_at")},
+        )
+    elif db.session.scalar(select(Credential.id).where(*own)) is None:
+        raise NotFound("There is no such secret.")
+    return bool(changed)
+
+
+def _is_to_review(event: ExportedEvent) -> bool:
+    """Return whether an administrator has to decide about the change."""
+    return (
+        event.action in _TO_REVIEW
+        or (event.action == "client.updated" and not _ACCESS_FIELDS & event.after.keys())
+        or (event.action == "user.updated" and "email" in event.after)
+    )
+
+
+def _block_client(actor: Actor, event: ExportedEvent) -> bool:
+    """Disable or block the client, unless that was undone later."""
+    changed = {name: event.after.get(name) for name in _ACCESS_FIELDS}
+    ended = {name: value for name, value in changed.items() if value in {DISABLED, BLOCKED, REVIEW}}
+    return bool(ended and update_client(actor, event.target, ended).changed)
+
+
+def _delete_client(actor: Actor, event: ExportedEvent) -> bool:
+    delete_client(actor, event.target)
+    return True
+
+
+def _withdraw_access(actor: Actor, event: ExportedEvent) -> bool:
+    """Withdraw the access of a client to an API, also if it was given again later, possibly with fewer scopes."""
+    try:
+        withdraw_access(actor, event.target, {"message": event.after.get("message")})
+    except AlreadyDecided:
+        return False
+    return True
+
+
+def _disable_user(actor: Actor, event: ExportedEvent) -> bool:
+    update_user(actor, event.target, {"status": "disabled"})
+    return True
+
+
+def _delete_user(actor: Actor, event: ExportedEvent) -> bool:
+    delete_user(actor, event.target)
+    return True
+
+
+@transaction
+def _clear_password(actor: Actor, event: ExportedEvent) -> bool:
+    """Delete the password that the user has changed since: they choose a new one with a link."""
+    changed = count_changed(
+        update(User)
+        .where(User.organization_id == actor.organization_id, User.id == parse_public_id("usr", event.target))
+        .values(password_hash=None, password_scheme=None, password_changed_at=clock.now())
+    )
+    if changed != 1:
+        raise NotFound("There is no such user.")
+    audit.record(actor, "user.password_cleared", "user", event.target)
+    return True
+
+
+@transaction
+def _withdraw_consent(actor: Actor, event: ExportedEvent) -> bool:
+    user, client = event.before.get("user") or event.actor, parse_client_id(event.target)
+    consent = db.session.scalar(
+        select(Consent).where(
+            Consent.organization_id == actor.organization_id,
+            Consent.user_id == parse_public_id("usr", user),
+            Consent.client_id == (client and client[1]),
+        )
+    )
+    if consent is None:
+        raise NotFound("There is no such consent.")
+    revoke_consent(actor, consent)
+    return True
+
+
+def _remove_administrator(actor: Actor, event: ExportedEvent) -> bool:
+    remove_administrator(actor, event.organization, event.target)
+    return True
+
+
+def _remove_member(actor: Actor, event: ExportedEvent) -> bool:
+    remove_member(actor, event.organization, event.target, str(event.before["user"]))
+    return True
+
+
+def _delete_group(actor: Actor, event: ExportedEvent) -> bool:
+    delete_group(actor, event.organization, event.target)
+    return True
+
+
+def _remove_app_role(actor: Actor, event: ExportedEvent) -> bool:
+    remove_app_role(actor, event.target, str(event.before["assignment"]))
+    return True
+
+
+@transaction
+def _remove_passkey(actor: Actor, event: ExportedEvent) -> bool:
+    passkey = str(event.before["passkey"])
+    removed = count_changed(
+        delete(Passkey).where(
+            Passkey.organization_id == actor.organization_id, Passkey.id == parse_public_id("pky", passkey)
+        )
+    )
+    if removed != 1:
+        raise NotFound("There is no such passkey.")
+    audit.record(
+        actor,
+        "passkey.removed",
+        "user",
+        event.target,
+        before={"passkey": passkey, "name": event.before.get("name")},
+    )
+    return True
+
+
+def _reset_factors(actor: Actor, event: ExportedEvent) -> bool:
+    reset_user_factors(actor, event.target)
+    return True
+
+
+def _replace_keys(actor: Actor, event: ExportedEvent) -> bool:
+    """Replace a signing key that was withdrawn because it may have leaked; a regular rotation is repeated in time."""
+    if not event.after.get("emergency"):
+        return False
+    rotate_signing_key(actor, event.organization, algorithm=event.after["algorithm"], emergency=True)
+    return True
+
+
+def _suspend_organization(_: Actor, event: ExportedEvent) -> bool:
+    root = Actor.system(get_root_organization().id, RESTORE)
+    return bool(update_organization(root, event.organization, {"status": "suspended"}).changed)
+
+
+def _delete_organization(_: Actor, event: ExportedEvent) -> bool:
+    delete_organization(Actor.system(get_root_organization().id, RESTORE), event.organization)
+    return True
+
+
+_HANDLERS: Mapping[str, Callable[[Actor, ExportedEvent], bool]] = {
+    "client_access.withdrawn": _withdraw_access,
+    "credential.retired": _retire_secret,
+    "credential.revoked": _revoke_secret,
+    "credential.tokens_revoked": _revoke_secret,
+    "client.updated": _block_client,
+    "client.deleted": _delete_client,
+    "user.disabled": _disable_user,
+    "user.deleted": _delete_user,
+    "user.password_changed": _clear_password,
+    "user.password_reset": _clear_password,
+    "consent.withdrawn": _withdraw_consent,
+    "administrator.removed": _remove_administrator,
+    "app_role.removed": _remove_app_role,
+    "group.deleted": _delete_group,
+    "group.member_removed": _remove_member,
+    "passkey.removed": _remove_passkey,
+    "second_factors.reset": _reset_factors,
+    "signing_key.removed": _replace_keys,
+    "organization.suspended": _suspend_organization,
+    "organization.deleted": _delete_organization,
+}
+_CANCELS = {
+    "app_role.assigned": "app_role.removed",
+    "group.member_added": "group.member_removed",
+    "credential.kept": "credential.retired",
+    "user.enabled": "user.disabled",
+    "organization.resumed": "organization.suspended",
+    "organization.restored": "organization.deleted",
+}
+# Changes that give nothing back by themselves, but whose old values apply again.
+_TO_REVIEW = frozenset(
+    (
+        "settings.updated", "resource.updated", "resource.deleted", "scope.updated", "user.email_changed",
+        "second_factor.removed", "second_factors.ended", "webhook.updated", "webhook.deleted", "webhook.secret_rotated",
+        "secret.leak_reported", "instance.ceilings_updated",
+    )
+)  # fmt: skip
+RELEVANT_ACTIONS = _HANDLERS.keys() | _CANCELS.keys() | _TO_REVIEW | {"user.updated"}
+"""Audit actions that a restore applies again or lists. All others take nothing away, or end by the cutoffs."""
