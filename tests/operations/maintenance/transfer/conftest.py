@@ -1,8 +1,10 @@
-"""An exported organization, its file, and another installation."""
+"""An exported organization, its file, another installation, and what moves an organization there."""
 
 from __future__ import annotations
 
 import io
+import os
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +13,15 @@ from typing import Any
 import pytest
 from flask import Flask
 from flask.testing import FlaskClient
+from sqlalchemy import text
 
+from app.extensions import db
 from app.operations.directory import lookups
-from app.operations.maintenance import archive
+from app.operations.maintenance import archive, move
+from app.operations.maintenance.move_peer import Peer
+from app.operations.maintenance.receive import receive_organization
 from app.operations.maintenance.transfer import export_organization, import_organization
+from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
 from tests.factories import Factory, MadeClient, MadeUser
 from tests.oauth.conftest import FAST_KEYS, SCOPES, Flow
@@ -84,3 +91,87 @@ def operator() -> Actor:
 def brought_in(app: Flask, file: bytes, passphrase: str = PASSPHRASE) -> Any:
     with app.app_context():
         return import_organization(operator(), io.BytesIO(file), passphrase)
+
+
+class Interrupted(BaseException):
+    """The moving process is killed."""
+
+
+class CutPeer(Peer):
+    """A peer that is lost before or after a command."""
+
+    def __init__(self, peer: Peer, at: Callable[[str, int], str]) -> None:
+        self._peer, self._at, self.calls = peer, at, []
+
+    def call(self, command: str, **arguments: Any) -> Any:
+        self.calls.append(command)
+        where = self._at(command, self.calls.count(command))
+        if where == "before":
+            raise Interrupted
+        result = self._peer.call(command, **arguments)
+        if where == "after":
+            raise Interrupted
+        return result
+
+
+@pytest.fixture(autouse=True)
+def _short_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other process uses these databases."""
+    monkeypatch.setattr(move, "SETTLE_SECONDS", -2.5)
+
+
+@pytest.fixture
+def robot(moved: Moved, make: Factory) -> MadeClient:
+    """Create a client of the moved organization that gets tokens for itself."""
+    return make.machine(moved.organization)
+
+
+@pytest.fixture
+def connect() -> Iterator[Callable[[Flask], Peer]]:
+    """``connect(app)`` starts a receiver in the other installation."""
+    ends: list[Callable[[], None]] = []
+
+    def start(there: Flask) -> Peer:
+        # The one before loses its peer, as when a moving process dies.
+        while ends:
+            ends.pop()()
+        (commands, command_end), (answer_end, answers) = os.pipe(), os.pipe()
+        writer, reader = os.fdopen(command_end, "w"), os.fdopen(answer_end)
+
+        def serve() -> None:
+            with there.app_context(), os.fdopen(commands) as incoming, os.fdopen(answers, "w") as outgoing:
+                receive_organization(operator(), incoming, outgoing)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+
+        def end() -> None:
+            writer.close()
+            thread.join()
+            reader.close()
+
+        ends.append(end)
+        return Peer(reader, writer)
+
+    yield start
+    while ends:
+        ends.pop()()
+
+
+def token_of(app: Flask, robot: MadeClient) -> Any:
+    data = {"grant_type": "client_credentials"}
+    # One process serves two installations here.
+    lookups.clear_directory_cache()
+    return app.test_client().post("/oauth/token", data=data, headers=robot.basic)
+
+
+def introspected(app: Flask, robot: MadeClient, token: str) -> Any:
+    lookups.clear_directory_cache()
+    reply = app.test_client().post("/oauth/introspect", data={"token": token}, headers=robot.basic)
+    return reply.get_json()["active"]
+
+
+@transaction
+def change_row(moved: Moved, change: str) -> None:
+    own = {"own": moved.organization.id.encode()}
+    assert db.session.connection().execute(text(f"{change} WHERE organization_id = :own"), own).rowcount
