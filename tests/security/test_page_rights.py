@@ -28,7 +28,7 @@ ELSEWHERE = {
     "account.passkey_page": "tests/account/test_passkeys.py",
     "account.remove_passkey_action": "tests/account/test_passkeys.py",
     "account.verify_email_page": "tests/account/test_confirm.py",
-    "portal.playground_run": "tests/portal/test_playground.py",
+    "portal.playground_run": "tests/portal/playground/test_rights.py",
     "account.remove_browser": "tests/account/test_activity.py",
     "account.remove_app_factor_page": "tests/account/test_security_pages.py",
 }
