@@ -1,6 +1,7 @@
 """The conditions of the OpenID certification plans Config, Basic, Form Post, third-party initiated login and logout.
 
-Each module has the name of the plan's module. FAPI 2.0 is in ``test_certification_fapi2``.
+Each module has the name of the plan's module. FAPI 2.0 is in ``test_certification_fapi2`` and
+``test_certification_message_signing``.
 """
 
 from __future__ import annotations

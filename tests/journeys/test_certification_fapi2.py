@@ -1,171 +1,36 @@
-"""The conditions of the certification plans FAPI 2.0 Security Profile and Message Signing.
+"""The conditions of the certification plan FAPI 2.0 Security Profile.
 
-The variant is private_key_jwt, DPoP, OpenID Connect and plain responses. With Message Signing, authorization requests
-are request objects. The clients belong to the organization of ``test_certification``.
+The variant is private_key_jwt, DPoP, OpenID Connect and plain responses. The clients belong to the organization of
+``test_certification``.
 """
 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import requests
-from sqlalchemy import update
 
-from app.extensions import db
 from app.models.grant import AuthorizationCode
 from app.models.token import PushedRequest
-from app.operations.store import clock
-from app.operations.store.transactions import transaction
 from app.rules.tokens.claims import PROFILE_CLAIMS
 from tests.journeys.certification import (
     PROFILE,
     REDIRECT_URI,
-    SCOPES,
     VERIFIER,
-    Callback,
-    RelyingParty,
     Suite,
     is_invalid_grant,
 )
+from tests.journeys.fapi_party import FapiParty, ago, expire, is_error_page, is_refused, of_profile
 from tests.support.dpop import Prover
-from tests.support.form_browser import Page
-from tests.support.signer import Signer, compact, new_key
+from tests.support.signer import new_key
 
 pytestmark = pytest.mark.live
 
-# The members of the header and payload of a JWT that a module changes; None removes one.
-Changes = Mapping[str, Any]
 Module = Callable[["FapiParty"], None]
-# Run with plain and with signed requests, and only with signed ones.
 SECURITY_PROFILE: dict[str, Module] = {}
-MESSAGE_SIGNING: dict[str, Module] = {}
-
-
-@dataclass(slots=True)
-class FapiParty(RelyingParty):
-    """A client of the profile; ``is_signing`` if it sends request objects. ``nonce`` is the provider's latest."""
-
-    prover: Prover = field(default_factory=Prover)
-    is_signing: bool = False
-    nonce: str | None = None
-
-    @property
-    def other(self) -> FapiParty:
-        """The second client of the plan, in the same browser."""
-        party = of_profile(self.suite, is_signing=self.is_signing, number=2)
-        party.browser = self.browser
-        return party
-
-    def proof(self, method: str, url: str, **changes: Any) -> dict[str, str]:
-        """Return the header with a DPoP proof."""
-        return self.prover.headers(method, url, nonce=self.nonce, **changes)
-
-    def post(
-        self, endpoint: str, form: Mapping[str, str], *, proof: Changes | None = None, **assertion: Any
-    ) -> requests.Response:
-        """Authenticate and post the form, with a DPoP proof unless ``proof`` is None, and again with a nonce."""
-        url = self.suite.metadata[endpoint]
-        for _ in range(2):
-            headers = {} if proof is None else self.proof("POST", url, **proof)
-            _, own = self.credentials(**assertion)
-            answer = self.suite.http.post(url, data={**form, **own}, headers=headers, timeout=30)
-            self.nonce = answer.headers.get("DPoP-Nonce", self.nonce)
-            if answer.status_code != 400 or answer.json()["error"] != "use_dpop_nonce":
-                break
-        return answer
-
-    def push(
-        self,
-        parameters: dict[str, str] | None = None,
-        *,
-        proof: Changes | None = None,
-        jwt: Changes | None = None,
-        outside: Mapping[str, str] | None = None,
-        **assertion: Any,
-    ) -> requests.Response:
-        """Push the request; ``jwt`` are changes of the request object, ``outside`` are further form parameters."""
-        self.sent = self.request() if parameters is None else parameters
-        form = self.sent
-        if self.is_signing:
-            signed = self.signer.request_object(self.sent, self.suite.issuer, **(jwt or {}))
-            form = {"client_id": self.client_id, "request": signed}
-        endpoint = "pushed_authorization_request_endpoint"
-        return self.post(endpoint, form | dict(outside or {}), proof=proof, **assertion)
-
-    def pushed(self, parameters: dict[str, str] | None = None, **how: Any) -> str:
-        """Return the request_uri of a request that is accepted."""
-        answer = self.push(parameters, **how)
-        assert (answer.status_code, answer.headers["Content-Type"]) == (201, "application/json"), answer.text
-        document = answer.json()
-        assert document["expires_in"] > 0 and len(document["request_uri"]) > 60
-        return str(document["request_uri"])
-
-    def go(self, request_uri: str, **outside: str) -> Callback | Page:
-        """Send the user to the authorization endpoint with the pushed request."""
-        own = {"client_id": self.client_id, "request_uri": request_uri}
-        return self.open(self.suite.metadata["authorization_endpoint"], own | outside)
-
-    def came_back(self, request_uri: str, **outside: str) -> str:
-        """Return the code of a successful authorization response."""
-        callback = self.go(request_uri, **outside)
-        assert isinstance(callback, Callback), (callback.url, callback.text[:3000])
-        expected = {"iss": self.suite.issuer}
-        if "state" in self.sent:
-            expected["state"] = self.sent["state"]
-        assert callback.parameters == expected | {"code": callback.parameters["code"]}
-        return callback.parameters["code"]
-
-    def exchange(self, code: str, *, proof: Changes | None = None, **changes: Any) -> requests.Response:
-        """Redeem the code with a DPoP proof."""
-        form = {"grant_type": "authorization_code", "code": code, "redirect_uri": REDIRECT_URI}
-        form |= {"code_verifier": VERIFIER} | changes.pop("form", {})
-        form = {name: value for name, value in form.items() if value is not None}
-        return self.post("token_endpoint", form, proof=proof or {}, **changes)
-
-    def flow(
-        self, parameters: dict[str, str] | None = None, *, proof: Changes | None = None
-    ) -> dict[str, Any]:
-        """Run the whole flow and return the tokens, which are checked and used at userinfo."""
-        tokens = self.tokens_of(self.exchange(self.came_back(self.pushed(parameters)), proof=proof))
-        assert tokens["token_type"] == "DPoP"
-        claims = self.verified(tokens["id_token"], tokens["access_token"])
-        answer = self.resource(tokens)
-        assert (answer.status_code, answer.json()["sub"]) == (200, claims["sub"]) and answer.headers["Date"]
-        return tokens | {"claims": claims}
-
-    def resource(self, tokens: dict[str, Any], **changes: Any) -> requests.Response:
-        """Call userinfo with a DPoP proof; ``changes`` are those of the proof, ``sends`` of the headers."""
-        url, sends = self.suite.metadata["userinfo_endpoint"], changes.pop("sends", {})
-        for _ in range(2):
-            headers = self.proof("GET", url, access_token=tokens["access_token"], **changes) | sends
-            sent = {name: value for name, value in headers.items() if value is not None}
-            answer = self.suite.http.get(url, headers=sent, timeout=30)
-            self.nonce = answer.headers.get("DPoP-Nonce", self.nonce)
-            if "use_dpop_nonce" not in answer.headers.get("WWW-Authenticate", ""):
-                break
-        return answer
-
-
-def of_profile(suite: Suite, *, is_signing: bool, number: int = 1) -> FapiParty:
-    """Return one of the two clients of a plan."""
-    signer = Signer("PS256" if number == 1 else "ES256", key_id=f"key {number}")
-    party = suite.configure(
-        name=f"Bank {number}",
-        security_profile="fapi2",
-        id_token_claims="minimal",
-        require_signed_request_object=is_signing,
-        token_endpoint_auth_method="private_key_jwt",
-        jwks=signer.jwks,
-        scopes=SCOPES,
-    )
-    return FapiParty(
-        suite, party.client_id, None, "private_key_jwt", signer=signer, is_signing=is_signing, pkce=True
-    )
 
 
 def module(name: str, table: dict[str, Module] = SECURITY_PROFILE) -> Callable[[Module], Module]:
@@ -176,20 +41,6 @@ def module(name: str, table: dict[str, Module] = SECURITY_PROFILE) -> Callable[[
         return check
 
     return register
-
-
-def is_refused(answer: requests.Response, *errors: str) -> bool:
-    """Return whether the answer is one of the errors (RFC 6749 section 5.2, RFC 9126 section 2.3)."""
-    assert answer.headers["Content-Type"] == "application/json", answer.text
-    error = answer.json()["error"]
-    statuses = {400, 401} if error == "invalid_client" else {400}
-    assert answer.status_code in statuses and error in errors, answer.text
-    return True
-
-
-def ago(seconds: float) -> int:
-    """Return the Unix time so many seconds ago; a negative number is in the future."""
-    return int(time.time() - seconds)
 
 
 def succeeds(**changes: str | None) -> Module:
@@ -208,16 +59,6 @@ def push_fails(*errors: str, **how: Any) -> Module:
         changes = how.get("parameters", {})
         rest = {name: value for name, value in how.items() if name != "parameters"}
         assert is_refused(party.push(party.request(**changes), **rest), *errors)
-
-    return check
-
-
-def object_fails(**changes: Any) -> Module:
-    """Return a module whose request object is rejected; functions of ``changes`` are called first."""
-
-    def check(party: FapiParty) -> None:
-        made = {name: value() if callable(value) else value for name, value in changes.items()}
-        assert is_refused(party.push(jwt=made), "invalid_request_object")
 
     return check
 
@@ -281,19 +122,6 @@ SECURITY_PROFILE |= {
         nbf=lambda _: ago(-80), iat=lambda _: ago(-80), exp=lambda _: ago(-140)
     ),
     "ensure-signed-client-assertion-with-RS256-fails": assertion_fails(header={"alg": "RS256"}),
-}
-MESSAGE_SIGNING |= {
-    "ensure-request-object-without-exp-fails": object_fails(exp=None),
-    "ensure-request-object-without-nbf-fails": object_fails(nbf=None),
-    "ensure-expired-request-object-fails": object_fails(
-        nbf=lambda: ago(600), iat=lambda: ago(600), exp=lambda: ago(300)
-    ),
-    "ensure-request-object-with-bad-aud-fails": object_fails(aud="https://other.example"),
-    "ensure-request-object-with-exp-over-60-fails": object_fails(exp=lambda: ago(-70 * 60)),
-    "ensure-request-object-with-nbf-over-60-fails": object_fails(nbf=lambda: ago(70 * 60)),
-    "ensure-signed-request-object-with-RS256-fails": object_fails(header={"alg": "RS256"}),
-    "ensure-request-object-with-invalid-signature-fails": object_fails(key=lambda: new_key("PS256")),
-    "par-authorization-request-containing-request_uri": object_fails(request_uri="urn:other"),
 }
 
 
@@ -455,18 +283,6 @@ def code_reuse(party: FapiParty) -> None:
     assert party.resource(tokens).status_code == 401
 
 
-def expire(party: FapiParty, model: type[AuthorizationCode] | type[PushedRequest]) -> None:
-    """Let the codes or pushed requests of the organization expire."""
-
-    @transaction
-    def act() -> None:
-        here = model.organization_id == party.suite.organization.id
-        db.session.execute(update(model).where(here).values(expires_at=clock.now()))
-
-    with party.suite.server.app.app_context():
-        act()
-
-
 @module("attempt-to-use-expired-auth-code")
 def expired_code(party: FapiParty) -> None:
     code = party.came_back(party.pushed())
@@ -581,12 +397,6 @@ def request_uri_of_another(party: FapiParty) -> None:
     is_error_page(party.other.go(party.pushed()))
 
 
-def is_error_page(answer: Callback | Page) -> None:
-    """Check that the provider shows an error page."""
-    assert isinstance(answer, Page) and answer.left is None and answer.status == 400
-    assert "invalid_request_uri" in answer.text
-
-
 @module("par-ensure-jwt-client-assertions-nbf-8-seconds-in-the-future-is-accepted")
 def assertion_of_the_future(party: FapiParty) -> None:
     party.came_back(party.pushed(nbf=ago(-8), iat=ago(-8)))
@@ -610,45 +420,7 @@ def wrong_verifier(party: FapiParty) -> None:
     assert is_invalid_grant(answer)
 
 
-@module("ensure-request-object-with-multiple-aud-succeeds", MESSAGE_SIGNING)
-def several_audiences(party: FapiParty) -> None:
-    party.came_back(party.pushed(jwt={"aud": ["https://other.example", party.suite.issuer]}))
-
-
-@module("ensure-request-object-with-nbf-8-seconds-in-the-future-is-accepted", MESSAGE_SIGNING)
-def object_of_the_future(party: FapiParty) -> None:
-    party.came_back(party.pushed(jwt={"nbf": ago(-8)}))
-
-
-@module("ensure-request-object-signature-algorithm-is-not-none", MESSAGE_SIGNING)
-def unsigned_object(party: FapiParty) -> None:
-    claims = party.request() | {"iss": party.client_id, "aud": party.suite.issuer}
-    unsigned = compact({"alg": "none"}, claims | {"nbf": ago(0), "exp": ago(-60)}, None)
-    assert is_refused(party.push(outside={"request": unsigned}), "invalid_request_object", "invalid_request")
-
-
-@module("ensure-matching-key-in-authorization-request", MESSAGE_SIGNING)
-def object_of_another(party: FapiParty) -> None:
-    party.sent = party.request()
-    signed = party.other.signer.request_object(party.sent, party.suite.issuer)
-    form = {"client_id": party.client_id, "request": signed}
-    answer = party.post("pushed_authorization_request_endpoint", form)
-    assert is_refused(answer, "invalid_request_object")
-
-
-@module("ensure-unsigned-request-at-par-endpoint-fails", MESSAGE_SIGNING)
-def plain_request(party: FapiParty) -> None:
-    answer = party.post("pushed_authorization_request_endpoint", party.request())
-    assert is_refused(answer, "invalid_request")
-
-
 @pytest.mark.parametrize("name", SECURITY_PROFILE)
 def test_security_profile_plan(suite: Suite, name: str) -> None:
     """FAPI 2.0 Security Profile: with requests that are not signed."""
     SECURITY_PROFILE[name](of_profile(suite, is_signing=False))
-
-
-@pytest.mark.parametrize("name", SECURITY_PROFILE | MESSAGE_SIGNING)
-def test_message_signing_plan(suite: Suite, name: str) -> None:
-    """FAPI 2.0 Message Signing: the same modules with request objects, and those about them."""
-    (SECURITY_PROFILE | MESSAGE_SIGNING)[name](of_profile(suite, is_signing=True))
