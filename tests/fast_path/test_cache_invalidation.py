@@ -62,7 +62,7 @@ def unheard(app: Flask) -> None:
 
 
 @contextmanager
-def on_another_machine(app: Flask) -> Iterator[None]:
+def on_another_machine() -> Iterator[None]:
     """Commit a change of another machine: the caches and stamps of this process don't learn of it directly."""
     board = cache_invalidation._stamps_of(current().instance).memory
     stamps = bytes(board)
@@ -75,7 +75,7 @@ def on_another_machine(app: Flask) -> Iterator[None]:
         views._entries._values.update(before)
 
 
-def rename(app: Flask, make: Factory, machine: MadeClient, name: str) -> None:
+def rename(make: Factory, machine: MadeClient, name: str) -> None:
     update_client(make.system(machine.organization), machine.client_id, {"name": name})
 
 
@@ -91,67 +91,61 @@ def name_of(machine: MadeClient) -> str:
 
 
 def test_entry_is_valid_without_changes(
-    app: Flask, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
+    context: Flask, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with app.app_context():
-        view = find_client(machine.client_id)
-        monkeypatch.setattr(lookups, "_read_client", lambda *_: pytest.fail("it was read again"))
-        assert find_client(machine.client_id) is view
+    view = find_client(machine.client_id)
+    monkeypatch.setattr(lookups, "_read_client", lambda *_: pytest.fail("it was read again"))
+    assert find_client(machine.client_id) is view
 
 
-def test_change_is_visible_at_once(app: Flask, make: Factory, machine: MadeClient) -> None:
-    with app.app_context():
-        assert name_of(machine) == "Harvester"
-        rename(app, make, machine, "Reaper")
-        assert name_of(machine) == "Reaper"
+def test_change_is_visible_at_once(context: Flask, make: Factory, machine: MadeClient) -> None:
+    assert name_of(machine) == "Harvester"
+    rename(make, machine, "Reaper")
+    assert name_of(machine) == "Reaper"
 
 
 def test_change_on_another_machine_is_found_by_polling(
-    app: Flask, make: Factory, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
+    context: Flask, make: Factory, machine: MadeClient
 ) -> None:
     """Invalidation arrives within a second, whatever the age of the cached entry."""
-    with app.app_context():
-        cache_invalidation.poll()
-        assert name_of(machine) == "Harvester"
-        with on_another_machine(app):
-            rename(app, make, machine, "Reaper")
-        assert name_of(machine) == "Harvester", "this machine must not know of the change yet"
-        cache_invalidation.poll()
-        assert name_of(machine) == "Reaper"
+    cache_invalidation.poll()
+    assert name_of(machine) == "Harvester"
+    with on_another_machine():
+        rename(make, machine, "Reaper")
+    assert name_of(machine) == "Harvester", "this machine must not know of the change yet"
+    cache_invalidation.poll()
+    assert name_of(machine) == "Reaper"
 
 
-def test_change_invalidates_an_entry_only_once(app: Flask, make: Factory, machine: MadeClient) -> None:
-    with app.app_context():
-        rename(app, make, machine, "Reaper")
-        cache_invalidation.poll()
-        view = find_client(machine.client_id)
-        cache_invalidation.poll()
-        assert find_client(machine.client_id) is view
+def test_change_invalidates_an_entry_only_once(context: Flask, make: Factory, machine: MadeClient) -> None:
+    rename(make, machine, "Reaper")
+    cache_invalidation.poll()
+    view = find_client(machine.client_id)
+    cache_invalidation.poll()
+    assert find_client(machine.client_id) is view
 
 
 def test_old_entries_are_invalid_a_second_after_the_last_poll(
-    app: Flask, make: Factory, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
+    context: Flask, make: Factory, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with app.app_context():
-        assert name_of(machine) == "Harvester"
-        with on_another_machine(app):
-            rename(app, make, machine, "Reaper")
-        later = uptime() + cache_invalidation.TRUSTED_SECONDS + 0.01
-        monkeypatch.setattr(cache_invalidation, "uptime", lambda: later)
-        assert name_of(machine) == "Reaper"
+    assert name_of(machine) == "Harvester"
+    with on_another_machine():
+        rename(make, machine, "Reaper")
+    later = uptime() + cache_invalidation.TRUSTED_SECONDS + 0.01
+    monkeypatch.setattr(cache_invalidation, "uptime", lambda: later)
+    assert name_of(machine) == "Reaper"
 
 
 def test_polling_keeps_old_entries_valid(
-    app: Flask, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
+    context: Flask, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with app.app_context():
+    cache_invalidation.poll()
+    view = find_client(machine.client_id)
+    began = uptime()
+    for later in range(2, 60, 2):
+        monkeypatch.setattr(cache_invalidation, "uptime", lambda later=later: began + later)
         cache_invalidation.poll()
-        view = find_client(machine.client_id)
-        began = uptime()
-        for later in range(2, 60, 2):
-            monkeypatch.setattr(cache_invalidation, "uptime", lambda later=later: began + later)
-            cache_invalidation.poll()
-            assert find_client(machine.client_id) is view
+        assert find_client(machine.client_id) is view
 
 
 @transaction
@@ -162,79 +156,74 @@ def delete_changes(*, keep: Sequence[UUID] = ()) -> None:
 
 
 def test_view_is_stale_after_its_changes_have_disappeared(
-    app: Flask, make: Factory, machine: MadeClient
+    context: Flask, make: Factory, machine: MadeClient
 ) -> None:
     """A restored database has lost changes that this process knows."""
-    with app.app_context():
-        touch(machine)
-        cache_invalidation.poll()
-        assert name_of(machine) == "Harvester"
-        with on_another_machine(app):
-            rename(app, make, machine, "Reaper")
-            delete_changes()
-        cache_invalidation.poll()
-        assert name_of(machine) == "Reaper"
+    touch(machine)
+    cache_invalidation.poll()
+    assert name_of(machine) == "Harvester"
+    with on_another_machine():
+        rename(make, machine, "Reaper")
+        delete_changes()
+    cache_invalidation.poll()
+    assert name_of(machine) == "Reaper"
 
 
 def test_view_is_stale_after_the_connection_was_replaced(
-    app: Flask, make: Factory, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
+    context: Flask, make: Factory, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The database behind the new connection may be another one, whose changes this process cannot compare."""
-    with app.app_context():
-        cache_invalidation.poll()
-        assert name_of(machine) == "Harvester"
-        with on_another_machine(app):
-            before = [row.id for row in CHANGES_LEFT.rows()]
-            rename(app, make, machine, "Reaper")
-            delete_changes(keep=before)
-        cache_invalidation.poll()
-        assert name_of(machine) == "Harvester", "the stage is wrong: nothing tells of the change"
-        monkeypatch.setattr(cache_invalidation, "connection_number", lambda: (0, -1))
-        cache_invalidation.poll()
-        assert name_of(machine) == "Reaper"
+    cache_invalidation.poll()
+    assert name_of(machine) == "Harvester"
+    with on_another_machine():
+        before = [row.id for row in CHANGES_LEFT.rows()]
+        rename(make, machine, "Reaper")
+        delete_changes(keep=before)
+    cache_invalidation.poll()
+    assert name_of(machine) == "Harvester", "the stage is wrong: nothing tells of the change"
+    monkeypatch.setattr(cache_invalidation, "connection_number", lambda: (0, -1))
+    cache_invalidation.poll()
+    assert name_of(machine) == "Reaper"
 
 
 def test_change_that_was_committed_late_is_seen(
-    app: Flask, make: Factory, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
+    context: Flask, make: Factory, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its row has the id and time of its INSERT, before those of changes that were committed meanwhile."""
-    with app.app_context():
-        touch(machine)
-        touch(machine)
-        cache_invalidation.poll()
-        assert name_of(machine) == "Harvester"
-        with on_another_machine(app):
-            monkeypatch.setattr(cache_invalidation, "new_id", lambda: first_id_at(LONG_AGO))
-            rename(app, make, machine, "Reaper")
-            db.session.execute(update(CacheInvalidation).values(at=LONG_AGO).execution_options(**ACROSS))
-            db.session.commit()
-        cache_invalidation.poll()
-        assert name_of(machine) == "Reaper"
+    touch(machine)
+    touch(machine)
+    cache_invalidation.poll()
+    assert name_of(machine) == "Harvester"
+    with on_another_machine():
+        monkeypatch.setattr(cache_invalidation, "new_id", lambda: first_id_at(LONG_AGO))
+        rename(make, machine, "Reaper")
+        db.session.execute(update(CacheInvalidation).values(at=LONG_AGO).execution_options(**ACROSS))
+        db.session.commit()
+    cache_invalidation.poll()
+    assert name_of(machine) == "Reaper"
 
 
-def test_pruned_changes_are_not_missed(app: Flask, make: Factory, machine: MadeClient) -> None:
+def test_pruned_changes_are_not_missed(context: Flask, make: Factory, machine: MadeClient) -> None:
     """Whoever has not read a change before it is deleted reads that there was one."""
-    with app.app_context():
-        cache_invalidation.poll()
-        assert name_of(machine) == "Harvester"
-        with on_another_machine(app):
-            rename(app, make, machine, "Reaper")
-            for _ in range(cache_invalidation.MAX_ROWS):
-                touch(machine)
-            assert purge_expired(Actor.system("", "janitor"), holder="me")["view_changes"] > 200
-        [row] = CHANGES_LEFT.rows()
-        assert row.is_for_all
-        cache_invalidation.poll()
-        assert name_of(machine) == "Reaper"
+    cache_invalidation.poll()
+    assert name_of(machine) == "Harvester"
+    with on_another_machine():
+        rename(make, machine, "Reaper")
+        for _ in range(cache_invalidation.MAX_ROWS):
+            touch(machine)
+        assert purge_expired(Actor.system("", "janitor"), holder="me")["view_changes"] > 200
+    [row] = CHANGES_LEFT.rows()
+    assert row.is_for_all
+    cache_invalidation.poll()
+    assert name_of(machine) == "Reaper"
 
 
-def test_few_changes_are_not_pruned(app: Flask, make: Factory, machine: MadeClient) -> None:
+def test_few_changes_are_not_pruned(context: Flask, make: Factory, machine: MadeClient) -> None:
     """Pruning makes every cache read again, so it is not done for each change."""
-    with app.app_context():
-        touch(machine)
-        before = len(CHANGES_LEFT.rows())
-        assert "view_changes" not in purge_expired(Actor.system("", "janitor"), holder="me")
-        assert len(CHANGES_LEFT.rows()) == before
+    touch(machine)
+    before = len(CHANGES_LEFT.rows())
+    assert "view_changes" not in purge_expired(Actor.system("", "janitor"), holder="me")
+    assert len(CHANGES_LEFT.rows()) == before
 
 
 def test_transaction_with_old_snapshot_caches_nothing(app: Flask, make: Factory, machine: MadeClient) -> None:
@@ -242,7 +231,7 @@ def test_transaction_with_old_snapshot_caches_nothing(app: Flask, make: Factory,
 
     def change() -> None:
         with app.app_context():
-            rename(app, make, machine, "Reaper")
+            rename(make, machine, "Reaper")
 
     @read
     def begun_before_the_change() -> None:
@@ -260,7 +249,7 @@ def test_transaction_with_old_snapshot_caches_nothing(app: Flask, make: Factory,
 def test_uncommitted_change_is_not_cached(app: Flask, make: Factory, machine: MadeClient) -> None:
     @transaction
     def changed_and_given_up() -> None:
-        rename(app, make, machine, "Reaper")
+        rename(make, machine, "Reaper")
         touch_organization(machine.organization.id)
         assert find_client(machine.client_id, fresh=True).name == "Reaper"  # type: ignore[union-attr]
         get_organization_by_id(machine.organization.id)
@@ -281,7 +270,7 @@ def test_change_during_a_read_makes_the_entry_stale(
     def overtaken(*arguments: object) -> object:
         view = read(*arguments)  # type: ignore[arg-type]
         monkeypatch.setattr(lookups, "_read_client", read)
-        rename(app, make, machine, "Reaper")
+        rename(make, machine, "Reaper")
         return view
 
     with app.app_context():
@@ -291,18 +280,17 @@ def test_change_during_a_read_makes_the_entry_stale(
 
 
 def test_token_issued_after_its_secret_was_revoked_is_inactive(
-    app: Flask, make: Factory, machine: MadeClient
+    context: Flask, make: Factory, machine: MadeClient
 ) -> None:
     """IT-3: a machine that has not polled yet may issue one, but no worker accepts it. Earlier tokens stay active."""
-    with app.app_context():
-        view = find_client(machine.client_id)
-        assert view is not None
-        authenticated = AuthenticatedClient(view, view.secrets[0].id)
-        before = tokens.issue_to_client(authenticated, ("clients:read",))
-        revoke_credentials(make.system(machine.organization), machine.client_id)
-        after = tokens.issue_to_client(authenticated, ("clients:read",))
-        assert tokens.find_token(before.access_token) is not None
-        assert tokens.find_token(after.access_token) is None
+    view = find_client(machine.client_id)
+    assert view is not None
+    authenticated = AuthenticatedClient(view, view.secrets[0].id)
+    before = tokens.issue_to_client(authenticated, ("clients:read",))
+    revoke_credentials(make.system(machine.organization), machine.client_id)
+    after = tokens.issue_to_client(authenticated, ("clients:read",))
+    assert tokens.find_token(before.access_token) is not None
+    assert tokens.find_token(after.access_token) is None
 
 
 def test_token_issued_in_a_process_that_was_stopped_is_not_returned(
@@ -313,7 +301,7 @@ def test_token_issued_in_a_process_that_was_stopped_is_not_returned(
     request = {"data": {"grant_type": "client_credentials"}, "headers": machine.basic}
 
     def stop_and_store(*arguments: Any) -> None:
-        with on_another_machine(app):
+        with on_another_machine():
             revoke_credentials(make.system(machine.organization), machine.client_id)
         later = uptime() + 20
         monkeypatch.setattr(cache_invalidation, "uptime", lambda: later)
@@ -445,8 +433,8 @@ def test_one_process_of_a_machine_follows_and_another_takes_over(
         if fault is signal.SIGKILL:
             first.process.wait()
         second.asks()
-        with on_another_machine(app):
-            rename(app, make, machine, "Reaper")
+        with on_another_machine():
+            rename(make, machine, "Reaper")
         second.asks()
         second.asks()
         assert name_of(machine) == "Reaper"
@@ -455,54 +443,50 @@ def test_one_process_of_a_machine_follows_and_another_takes_over(
 
 
 def test_value_is_not_trusted_a_second_after_the_lead_asked(
-    app: Flask, make: Factory, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
+    context: Flask, make: Factory, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A lead that was killed or stopped leaves a record that grows old."""
-    with app.app_context():
-        assert name_of(machine) == "Harvester"
-        began = uptime()
-        cache_invalidation._machine().put(cache_invalidation._LEAD, 1, began, began)
-        with on_another_machine(app):
-            rename(app, make, machine, "Reaper")
-        monkeypatch.setattr(cache_invalidation, "uptime", lambda: began + 0.9)
-        assert name_of(machine) == "Harvester", "the stage is wrong: nothing was cached"
-        monkeypatch.setattr(cache_invalidation, "uptime", lambda: began + 1.01)
-        assert name_of(machine) == "Reaper"
+    assert name_of(machine) == "Harvester"
+    began = uptime()
+    cache_invalidation._machine().put(cache_invalidation._LEAD, 1, began, began)
+    with on_another_machine():
+        rename(make, machine, "Reaper")
+    monkeypatch.setattr(cache_invalidation, "uptime", lambda: began + 0.9)
+    assert name_of(machine) == "Harvester", "the stage is wrong: nothing was cached"
+    monkeypatch.setattr(cache_invalidation, "uptime", lambda: began + 1.01)
+    assert name_of(machine) == "Reaper"
 
 
-def test_idle_machine_has_every_third_turn(app: Flask, monkeypatch: pytest.MonkeyPatch) -> None:
-    with app.app_context():
-        for is_in_use, turns in ((True, [0, 1, 2, 3]), (False, [0, 3])):
-            monkeypatch.setattr(cache_invalidation, "is_in_use", lambda is_in_use=is_in_use: is_in_use)
-            assert [turn for turn in range(4) if cache_invalidation.has_turn(turn)] == turns
-        monkeypatch.setattr(cache_invalidation, "is_lead", lambda: False)
-        assert not cache_invalidation.has_turn(0)
+def test_idle_machine_has_every_third_turn(context: Flask, monkeypatch: pytest.MonkeyPatch) -> None:
+    for is_in_use, turns in ((True, [0, 1, 2, 3]), (False, [0, 3])):
+        monkeypatch.setattr(cache_invalidation, "is_in_use", lambda is_in_use=is_in_use: is_in_use)
+        assert [turn for turn in range(4) if cache_invalidation.has_turn(turn)] == turns
+    monkeypatch.setattr(cache_invalidation, "is_lead", lambda: False)
+    assert not cache_invalidation.has_turn(0)
 
 
 def test_record_of_another_machine_or_time_is_ignored(
-    app: Flask, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
+    context: Flask, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Machines may share an instance folder, and a file outlives a restart, after which the uptime is less."""
-    with app.app_context():
-        began, board = uptime(), cache_invalidation._machine()
-        board.put(cache_invalidation._LEAD, 1, began + 500, began + 500)
-        assert not cache_invalidation._follower_of(current().database_url).has_polled_since(began)
-        assert cache_invalidation.is_lead()
-        board.put(cache_invalidation._LEAD, 1, began, began)
-        assert not cache_invalidation.is_lead()
-        monkeypatch.setattr(cache_invalidation, "_machine_key", lambda url: b"another!")
-        assert board.find(cache_invalidation._LEAD) is None
-        assert cache_invalidation.is_lead()
+    began, board = uptime(), cache_invalidation._machine()
+    board.put(cache_invalidation._LEAD, 1, began + 500, began + 500)
+    assert not cache_invalidation._follower_of(current().database_url).has_polled_since(began)
+    assert cache_invalidation.is_lead()
+    board.put(cache_invalidation._LEAD, 1, began, began)
+    assert not cache_invalidation.is_lead()
+    monkeypatch.setattr(cache_invalidation, "_machine_key", lambda url: b"another!")
+    assert board.find(cache_invalidation._LEAD) is None
+    assert cache_invalidation.is_lead()
 
 
 def test_lead_that_cannot_tell_of_a_change_tells_nothing(
-    app: Flask, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
+    context: Flask, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk may be full for the stamps and not for the record behind them."""
-    with app.app_context():
-        cache_invalidation.poll()
-        touch(machine)
-        told = cache_invalidation._machine().find(cache_invalidation._LEAD)
-        monkeypatch.setattr(cache_invalidation, "_renew", lambda organization_id: False)
-        cache_invalidation.poll()
-        assert cache_invalidation._machine().find(cache_invalidation._LEAD) == told
+    cache_invalidation.poll()
+    touch(machine)
+    told = cache_invalidation._machine().find(cache_invalidation._LEAD)
+    monkeypatch.setattr(cache_invalidation, "_renew", lambda organization_id: False)
+    cache_invalidation.poll()
+    assert cache_invalidation._machine().find(cache_invalidation._LEAD) == told
