@@ -28,8 +28,9 @@ from tests.support.applications import forget
 from tests.support.cut_connections import Cuts, Loss, cuttable
 from tests.support.databases import Database
 from tests.support.mail_server import Mailbox
+from tests.support.request_world import SAME_ORIGIN, ValidRequest
 from tests.support.stored_state import Change, change_between, put_back, read_state
-from tests.support.valid_requests import SAME_ORIGIN, Requests, ValidRequest
+from tests.support.valid_requests import Requests
 
 pytestmark = pytest.mark.either
 LOSSES = int(os.environ.get("GATEHOUSE_LOSSES", "1"))

@@ -14,8 +14,9 @@ from tests.support.cut_connections import cuttable
 from tests.support.databases import Database
 from tests.support.lock_trace import Lock, LockTrace, Transaction, find_cycles, find_upgrades
 from tests.support.mail_server import Mailbox
+from tests.support.request_world import ValidRequest
 from tests.support.stored_state import put_back, read_state
-from tests.support.valid_requests import Requests, ValidRequest
+from tests.support.valid_requests import Requests
 
 pytestmark = pytest.mark.mariadb
 # The first table is locked before the second, although others do the opposite, with the reason.

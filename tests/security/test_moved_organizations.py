@@ -15,7 +15,8 @@ from app.operations.maintenance import move
 from tests.factories import Factory
 from tests.support.applications import forget
 from tests.support.mail_server import Mailbox
-from tests.support.valid_requests import Requests, ValidRequest
+from tests.support.request_world import ValidRequest
+from tests.support.valid_requests import Requests
 
 pytestmark = [pytest.mark.either, pytest.mark.slow]
 PARTS = ("management", "portal", "account", "protocol")

@@ -21,8 +21,9 @@ from tests.factories import Factory
 from tests.support.applications import forget
 from tests.support.databases import Database
 from tests.support.mail_server import Mailbox
+from tests.support.request_world import ValidRequest
 from tests.support.stored_state import put_back, read_state
-from tests.support.valid_requests import Requests, ValidRequest
+from tests.support.valid_requests import Requests
 
 pytestmark = pytest.mark.either
 EXAMPLES = int(os.environ.get("GATEHOUSE_FUZZ_EXAMPLES", "2"))
