@@ -24,8 +24,9 @@ from tests.faults.balanced import BalancedTopology
 from tests.faults.history import check_history
 from tests.faults.injection import EVENTS, FAULTS, Injected, inject, possible_faults, repair
 from tests.faults.report import Result, describe, write
+from tests.faults.token_family import GRACE_SECONDS
 from tests.faults.topology import Topology, check_out
-from tests.faults.workload import GRACE_SECONDS, Workload
+from tests.faults.workload import Workload
 from tests.support.network import enter_namespaces
 
 _MACHINES = {"mariadb": 2, "mysql": 2, "galera": 3, "group-replication": 3}

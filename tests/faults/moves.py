@@ -24,7 +24,8 @@ from app.operations.audit.chain import seal_all_events
 from app.operations.audit.chain_verification import verify_audit_log
 from tests.factories import Factory
 from tests.faults.history import Violation, check_history
-from tests.faults.workload import GRACE_SECONDS, Workload
+from tests.faults.token_family import GRACE_SECONDS
+from tests.faults.workload import Workload
 from tests.support.applications import environment
 from tests.support.galera import NodeDatabase
 from tests.support.mariadb import MariaDB
