@@ -24,13 +24,29 @@ from tests.support.databases import MariaDBDatabase
 ROOT = Path(__file__).resolve().parents[2]
 WORKERS = 2
 THREADS = 8
+# Granian with the application's modules imported once, before it forks the workers.
+_PRELOADED = """
+import app
+from app.fast_path.preload import load_libraries
+from granian.cli import entrypoint
+
+load_libraries()
+entrypoint()
+"""
 # A log line of the service at warning level or above, or a Python traceback.
 _TROUBLE = re.compile(r'\{.*"level": ?"(warning|error|critical)"|Traceback|\S+Warning: ')
 
 
-def granian(target: str, port: int, *, workers: int = WORKERS, threads: int = THREADS) -> list[str]:
+def granian(
+    target: str,
+    port: int,
+    *,
+    workers: int = WORKERS,
+    threads: int = THREADS,
+    program: Sequence[str] = ("-m", "granian"),
+) -> list[str]:
     """Return the command of a WSGI server with the same workers and threads for every comparison."""
-    command = [sys.executable, "-m", "granian", "--interface", "wsgi", "--host", "127.0.0.1"]
+    command = [sys.executable, *program, "--interface", "wsgi", "--host", "127.0.0.1"]
     command += ["--http", "1", "--no-ws", "--port", str(port), "--respawn-failed-workers"]
     return [
         *command,
@@ -93,7 +109,9 @@ class LiveServer:
             | {"GATEHOUSE_LOG_LEVEL": "debug"}
             | self.settings
         )
-        command = granian("tests.support.live:app", self.port, workers=self.workers)
+        command = granian(
+            "tests.support.live:app", self.port, workers=self.workers, program=("-c", _PRELOADED)
+        )
         if self._is_script:
             command = ["script/server", "--port", str(self.port), "--workers", str(self.workers)]
         if self._certificate is not None:
