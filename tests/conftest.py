@@ -44,6 +44,7 @@ FLOW_FOLDERS = {"oauth", "operations", "web"}
 # Transactions, locks and clocks of the database, and its rows as such.
 DATABASE_ROOMS = {"maintenance", "store"}
 _server = pytest.StashKey[MariaDB]()
+_folder = pytest.StashKey[Path]()
 _rows = pytest.StashKey[int | None]()
 
 
@@ -165,7 +166,12 @@ def _new_folder(name: str) -> Path:
     return Path(tempfile.mkdtemp(prefix=f"gatehouse-{name}-", dir=where))
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
+    # Databases and servers of single tests are in ``tmp_path``. This folder is not kept, one of --basetemp is.
+    if not hasattr(config, "workerinput") and not config.option.basetemp:
+        config.stash[_folder] = _new_folder("pytest")
+        config.option.basetemp = config.stash[_folder] / "base"
     # With several workers the controller starts the server that they share while they import. With --db sqlite few
     # tests need one, if any.
     needs_server = config.getoption("--db") != "sqlite" and config.getoption("numprocesses", default=None)
@@ -189,6 +195,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 def pytest_unconfigure(config: pytest.Config) -> None:
     if _server in config.stash:
         config.stash[_server].stop()
+    if _folder in config.stash:
+        shutil.rmtree(config.stash[_folder], ignore_errors=True)
 
 
 @pytest.hookimpl(wrapper=True)
