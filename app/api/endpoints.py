@@ -6,6 +6,7 @@ the summary, the rest the description, its name the operationId.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,16 +14,27 @@ from typing import Any
 
 from flask import Blueprint, Response
 
+from app.operations.store.idempotency import IdempotentResult
 from app.operations.store.rows import Page
 from app.rules.shapes import Check, ClientId, PublicId, Shape
 from app.web.bearer import ApiContext, requires_management_token
-from app.web.json_api import blueprint, envelope, page_limit, page_meta, page_position
+from app.web.json_api import (
+    blueprint,
+    envelope,
+    page_limit,
+    page_meta,
+    page_position,
+    read_object,
+    run_idempotently,
+)
 
 api = blueprint("api")
 # The specification defines POST /api/v1/revoke under this prefix only.
 api_v1_only = blueprint("api_v1_only")
 
 View = Callable[..., Response]
+Body = dict[str, Any]
+Prepare = Callable[[ApiContext, Body], None]
 JsonSchema = dict[str, Any]
 
 
@@ -91,10 +103,31 @@ class Endpoints:
         """Declare a GET. Its response has an ETag, unless it is streamed."""
         return self._declare("GET", path, {"etag": "response_media" not in declared} | declared)
 
-    def post(self, path: str, *, status: int = 201, **declared: Any) -> Callable[[View], View]:
-        """Declare a POST, which creates something and accepts an Idempotency-Key."""
-        created = {"etag": status == 201} | declared
-        return self._declare("POST", path, {"status": status, **created})
+    def post(
+        self, path: str, *, status: int = 201, prepare: Prepare | None = None, **declared: Any
+    ) -> Callable[[Callable[..., Any]], View]:
+        """Declare a POST, which creates something and accepts an Idempotency-Key.
+
+        Its view gets the body, if there is one, and returns an IdempotentResult. ``prepare`` is called before, outside
+        of the transaction. A view without ``is_idempotent`` or with ``media`` reads its body and returns the response.
+        """
+        declare = self._declare("POST", path, {"status": status, "etag": status == 201} | declared)
+        if not declared.get("is_idempotent", True) or "media" in declared:
+            return declare
+        has_body, is_optional = "body" in declared, declared.get("is_body_optional", False)
+
+        def decorate(view: Callable[..., IdempotentResult]) -> View:
+            @functools.wraps(view)
+            def run(context: ApiContext, **values: Any) -> Response:
+                body = read_object(optional=is_optional) if has_body else {}
+                if prepare is not None:
+                    prepare(context, body)
+                sent = (body,) if has_body else ()
+                return run_idempotently(context.actor, body, lambda: view(context, *sent, **values))
+
+            return declare(run)
+
+        return decorate
 
     def put(self, path: str, **declared: Any) -> Callable[[View], View]:
         """Declare a PUT, which changes an object and reports the changed fields."""

@@ -71,13 +71,14 @@ def envelope(
     status: int = 200,
     *,
     meta: Mapping[str, Any] | None = None,
+    version: int | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """Return a success response. An empty ``meta`` is left out."""
+    """Return a success response, with the ETag of the version. An empty ``meta`` is left out."""
     body = {"success": True, "data": data}
     if meta:
         body["meta"] = dict(meta)
-    return _json(body, status, headers)
+    return _json(body, status, {**(headers or {}), **etag_headers(version)})
 
 
 def error_response(error: DomainError) -> Response:
@@ -209,15 +210,18 @@ def _json(body: Mapping[str, Any], status: int, headers: Mapping[str, str] | Non
 
 def created(
     data: Any,
-    location: str,
+    name: str,
     *,
     meta: Mapping[str, Any] | None = None,
-    headers: Mapping[str, str] | None = None,
+    version: int | None = None,
+    collection: str | None = None,
 ) -> IdempotentResult:
-    """Return a 201 outcome with the Location of the new object, below the collection in the request's path."""
-    return IdempotentResult(
-        201, data, meta or {}, {"Location": f"{request.path.rstrip('/')}/{location}", **(headers or {})}
-    )
+    """Return a 201 outcome with the Location of the new object and the ETag of its version.
+
+    ``name`` is the last part of its path, ``collection`` the path above it, by default that of the request.
+    """
+    location = f"{collection or request.path.rstrip('/')}/{name}"
+    return IdempotentResult(data, 201, meta or {}, {"Location": location, **etag_headers(version)})
 
 
 def sent_key() -> str | None:
@@ -351,9 +355,9 @@ def _mac(organization_id: str, signed_context: str, payload: bytes) -> bytes:
     return hmac.digest(derive_instance_key("cursors"), message, "sha256")[:_MAC_LENGTH]
 
 
-def etag_of(version: int) -> str:
-    """Return the ETag of a version. A response to GET adds a digest of its content (``add_content_to_etag``)."""
-    return f'"v{version}"'
+def etag_headers(version: int | None) -> dict[str, str]:
+    """Return the header with the ETag of a version. A response to GET adds a digest of its content."""
+    return {} if version is None else {"ETag": f'"v{version}"'}
 
 
 def add_content_to_etag(response: Response) -> None:

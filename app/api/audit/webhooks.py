@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from flask import Response
 
-from app.api.endpoints import PAGE, Endpoints, list_response
+from app.api.endpoints import PAGE, Body, Endpoints, list_response
 from app.api.openapi.webhook_events import CALLBACKS
 from app.api.representations import Count, CreatedAt, CreatedBy, Representation, Source, UpdatedAt, optional
 from app.operations.audit import webhook_deliveries, webhooks
@@ -20,7 +20,7 @@ from app.rules.audit.webhooks import MAX_URL_LENGTH, STATUSES, NewWebhook, Secre
 from app.rules.identifiers import public_id
 from app.rules.shapes import OneOf, PublicId, SchemaOnly, described
 from app.web.bearer import ApiContext
-from app.web.json_api import created, envelope, etag_of, expected_version, read_object, run_idempotently
+from app.web.json_api import created, envelope, etag_headers, expected_version, read_object
 
 endpoints = Endpoints("Webhooks")
 _WebhookId = Annotated[str, PublicId("whk", "webhook")]
@@ -119,20 +119,15 @@ def list_webhooks(context: ApiContext) -> Response:
     errors=(409,),
     callbacks=CALLBACKS,
 )
-def create_webhook(context: ApiContext) -> Response:
+def create_webhook(context: ApiContext, body: Body) -> IdempotentResult:
     """Create a webhook.
 
     From now on, the URL receives events, signed as in Standard Webhooks, at least once each and in no guaranteed
     order. An organization can have at most 20. Also requires `audit:read` and, for a user, a recent sign-in (RFC 9470).
     """
-    body = read_object()
-
-    def work() -> IdempotentResult:
-        new = webhooks.create_webhook(context.actor, body)
-        data = {**_to_json(new.record), "signing_secret": new.secret}
-        return created(data, new.record.public_id, headers={"ETag": etag_of(new.record.version)})
-
-    return run_idempotently(context.actor, body, work)
+    new = webhooks.create_webhook(context.actor, body)
+    data = {**_to_json(new.record), "signing_secret": new.secret}
+    return created(data, new.record.public_id, version=new.record.version)
 
 
 @endpoints.get("/webhooks/<webhook_id>", scope="webhooks:read", returns=Webhook)
@@ -177,35 +172,24 @@ def delete_webhook(context: ApiContext, webhook_id: str) -> Response:
     is_body_optional=True,
     returns=WebhookWithSecret,
 )
-def rotate_webhook_secret(context: ApiContext, webhook_id: str) -> Response:
+def rotate_webhook_secret(context: ApiContext, body: Body, webhook_id: str) -> IdempotentResult:
     """Rotate the signing secret of a webhook.
 
     Until the old secret expires, requests have two signatures. Also requires `audit:read` and, for a user, a recent
     sign-in (RFC 9470).
     """
-    body = read_object(optional=True)
-
-    def work() -> IdempotentResult:
-        new = webhooks.rotate_webhook_secret(context.actor, webhook_id, body)
-        data = {**_to_json(new.record), "signing_secret": new.secret}
-        return IdempotentResult(200, data, {}, {"ETag": etag_of(new.record.version)})
-
-    return run_idempotently(context.actor, body, work)
+    new = webhooks.rotate_webhook_secret(context.actor, webhook_id, body)
+    data = {**_to_json(new.record), "signing_secret": new.secret}
+    return IdempotentResult(data, headers=etag_headers(new.record.version))
 
 
 @endpoints.post("/webhooks/<webhook_id>/test", status=202, scope="webhooks:write", returns=WebhookDelivery)
-def test_webhook(context: ApiContext, webhook_id: str) -> Response:
+def test_webhook(context: ApiContext, webhook_id: str) -> IdempotentResult:
     """Send a test event.
 
     It is sent regardless of the chosen event types. Also requires `audit:read`.
     """
-
-    def work() -> IdempotentResult:
-        return IdempotentResult(
-            202, _delivery(webhook_deliveries.send_test(context.actor, webhook_id)), {}, {}
-        )
-
-    return run_idempotently(context.actor, {}, work)
+    return IdempotentResult(_delivery(webhook_deliveries.send_test(context.actor, webhook_id)), 202)
 
 
 @endpoints.get(
@@ -239,17 +223,13 @@ def get_webhook_delivery(context: ApiContext, webhook_id: str, delivery_id: str)
     scope="webhooks:write",
     returns=WebhookDelivery,
 )
-def redeliver_webhook(context: ApiContext, webhook_id: str, delivery_id: str) -> Response:
+def redeliver_webhook(context: ApiContext, webhook_id: str, delivery_id: str) -> IdempotentResult:
     """Send an event again.
 
     Immediately, with the same `webhook-id` and body. Also requires `audit:read`.
     """
-
-    def work() -> IdempotentResult:
-        delivery = webhook_deliveries.redeliver(context.actor, webhook_id, delivery_id)
-        return IdempotentResult(202, _delivery(delivery), {}, {})
-
-    return run_idempotently(context.actor, {}, work)
+    delivery = webhook_deliveries.redeliver(context.actor, webhook_id, delivery_id)
+    return IdempotentResult(_delivery(delivery), 202)
 
 
 def _to_json(record: WebhookRecord) -> dict[str, Any]:
@@ -262,4 +242,4 @@ def _delivery(record: DeliveryRecord) -> dict[str, Any]:
 
 
 def _response(record: WebhookRecord, **more: Any) -> Response:
-    return envelope(_to_json(record), headers={"ETag": etag_of(record.version)}, **more)
+    return envelope(_to_json(record), version=record.version, **more)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from flask import Response
 
-from app.api.endpoints import CLIENT_QUERY, PAGE, Endpoints, choice_query, filters_of, list_response
+from app.api.endpoints import CLIENT_QUERY, PAGE, Body, Endpoints, choice_query, filters_of, list_response
 from app.api.representations import (
     ClientId,
     ClientName,
@@ -25,7 +25,7 @@ from app.rules.authorization.consents import MAX_REASON_LENGTH, STATUSES, Client
 from app.rules.clients.client_types import SOURCES, TRUST
 from app.rules.shapes import OneOf, PublicId, SchemaOnly, described
 from app.web.bearer import ApiContext
-from app.web.json_api import envelope, read_object, run_idempotently
+from app.web.json_api import envelope
 
 endpoints = Endpoints("Client requests")
 
@@ -105,19 +105,14 @@ def get_client_request(context: ApiContext, client_request_id: str) -> Response:
     is_body_optional=True,
     returns=ClientRequest,
 )
-def approve_client_request(context: ApiContext, client_request_id: str) -> Response:
+def approve_client_request(context: ApiContext, body: Body, client_request_id: str) -> IdempotentResult:
     """Approve a request.
 
     Members may now consent to the client. All requests for it are closed, and their members are notified. The response
     is 409 if the request was already decided or the client is blocked.
     """
-    body = read_object(optional=True)
-
-    def work() -> IdempotentResult:
-        decided = approval_requests.approve_client_request(context.actor, client_request_id, body)
-        return IdempotentResult(200, ClientRequest.shown_in(context, decided), {}, {})
-
-    return run_idempotently(context.actor, body, work)
+    decided = approval_requests.approve_client_request(context.actor, client_request_id, body)
+    return IdempotentResult(ClientRequest.shown_in(context, decided))
 
 
 @endpoints.post(
@@ -128,16 +123,11 @@ def approve_client_request(context: ApiContext, client_request_id: str) -> Respo
     is_body_optional=True,
     returns=ClientRequest,
 )
-def decline_client_request(context: ApiContext, client_request_id: str) -> Response:
+def decline_client_request(context: ApiContext, body: Body, client_request_id: str) -> IdempotentResult:
     """Decline a request.
 
     The member is notified. The client does not change: to block it, set its `approval` to `blocked`. The response is
     409 if the request was already decided.
     """
-    body = read_object(optional=True)
-
-    def work() -> IdempotentResult:
-        decided = approval_requests.decline_client_request(context.actor, client_request_id, body)
-        return IdempotentResult(200, ClientRequest.shown_in(context, decided), {}, {})
-
-    return run_idempotently(context.actor, body, work)
+    decided = approval_requests.decline_client_request(context.actor, client_request_id, body)
+    return IdempotentResult(ClientRequest.shown_in(context, decided))

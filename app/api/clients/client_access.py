@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -12,6 +11,7 @@ from app.api.endpoints import (
     CLIENT_QUERY,
     PAGE,
     RESOURCE_QUERY,
+    Body,
     Endpoints,
     choice_query,
     filters_of,
@@ -19,7 +19,7 @@ from app.api.endpoints import (
 )
 from app.api.representations import ClientId, ClientName, CreatedAt, CreatedBy, Representation, Slug, Source
 from app.operations.clients import access_decisions, access_records, access_requests
-from app.operations.clients.access_records import FILTERS, AccessRecord
+from app.operations.clients.access_records import FILTERS
 from app.operations.store.idempotency import IdempotentResult
 from app.rules.clients.client_access import (
     MAX_TEXT_LENGTH,
@@ -31,7 +31,7 @@ from app.rules.clients.client_access import (
 from app.rules.clients.resource_indicators import ACCESS_POLICIES
 from app.rules.shapes import OneOf, PublicId, SchemaOnly, described
 from app.web.bearer import ApiContext
-from app.web.json_api import envelope, read_object, run_idempotently
+from app.web.json_api import envelope
 
 endpoints = Endpoints("Client access")
 _Message = Annotated[str, SchemaOnly(maxLength=MAX_TEXT_LENGTH), described("The message for the developer.")]
@@ -119,18 +119,13 @@ def list_client_access(context: ApiContext) -> Response:
     body=AccessGrant,
     returns=ClientAccess,
 )
-def give_client_access(context: ApiContext, resource_id: str, client_id: str) -> Response:
+def give_client_access(context: ApiContext, body: Body, resource_id: str, client_id: str) -> IdempotentResult:
     """Give a client access to a resource (API) without a request.
 
     The scopes are added to those that the client already has access to.
     """
-    body = read_object()
-
-    def work() -> IdempotentResult:
-        record = access_decisions.give_access(context.actor, resource_id, client_id, body)
-        return IdempotentResult(200, ClientAccess.shown_in(context, record), {}, {})
-
-    return run_idempotently(context.actor, body, work)
+    record = access_decisions.give_access(context.actor, resource_id, client_id, body)
+    return IdempotentResult(ClientAccess.shown_in(context, record))
 
 
 @endpoints.get("/client-access/<client_access_id>", scope="resources:read", returns=ClientAccess)
@@ -151,32 +146,35 @@ _DECIDES: dict[str, Any] = {
 
 
 @endpoints.post("/client-access/<client_access_id>/approve", **_DECIDES)
-def approve_client_access(context: ApiContext, client_access_id: str) -> Response:
+def approve_client_access(context: ApiContext, body: Body, client_access_id: str) -> IdempotentResult:
     """Approve a request for access.
 
     Who requested it is notified. The response is 409 if the request was already decided.
     """
-    return _decide(context, access_decisions.approve_access, client_access_id)
+    record = access_decisions.approve_access(context.actor, client_access_id, body)
+    return IdempotentResult(ClientAccess.shown_in(context, record))
 
 
 @endpoints.post("/client-access/<client_access_id>/decline", **_DECIDES)
-def decline_client_access(context: ApiContext, client_access_id: str) -> Response:
+def decline_client_access(context: ApiContext, body: Body, client_access_id: str) -> IdempotentResult:
     """Decline a request for access.
 
     Who requested it is notified. Access that the client already has does not change. The response is 409 if the request
     was already decided.
     """
-    return _decide(context, access_decisions.decline_access, client_access_id)
+    record = access_decisions.decline_access(context.actor, client_access_id, body)
+    return IdempotentResult(ClientAccess.shown_in(context, record))
 
 
 @endpoints.post("/client-access/<client_access_id>/withdraw", **_DECIDES)
-def withdraw_client_access(context: ApiContext, client_access_id: str) -> Response:
+def withdraw_client_access(context: ApiContext, body: Body, client_access_id: str) -> IdempotentResult:
     """Withdraw the access of a client.
 
     Its tokens for the resource are revoked, and it gets no new ones. Tokens that users allowed are affected only if the
     resource is for listed clients. The response is 409 if the access was already withdrawn.
     """
-    return _decide(context, access_decisions.withdraw_access, client_access_id)
+    record = access_decisions.withdraw_access(context.actor, client_access_id, body)
+    return IdempotentResult(ClientAccess.shown_in(context, record))
 
 
 @endpoints.get(
@@ -200,19 +198,16 @@ def list_access_of_client(context: ApiContext, client_id: str) -> Response:
     body=AccessRequest,
     returns=ClientAccess,
 )
-def request_client_access(context: ApiContext, client_id: str, resource_id: str) -> Response:
+def request_client_access(
+    context: ApiContext, body: Body, client_id: str, resource_id: str
+) -> IdempotentResult:
     """Request access to a resource (API) for a client.
 
     The owner of the resource is notified, and decides. Your own resources give access at once. The client's pending
     request for the resource is replaced. The response is 409 for a resource that is open to all clients.
     """
-    body = read_object()
-
-    def work() -> IdempotentResult:
-        record = access_requests.request_access(context.actor, client_id, resource_id, body)
-        return IdempotentResult(200, ClientAccess.shown_in(context, record), {}, {})
-
-    return run_idempotently(context.actor, body, work)
+    record = access_requests.request_access(context.actor, client_id, resource_id, body)
+    return IdempotentResult(ClientAccess.shown_in(context, record))
 
 
 @endpoints.delete(
@@ -238,14 +233,3 @@ def list_requestable_resources(context: ApiContext, client_id: str) -> Response:
     """
     found = access_requests.list_requestable_resources(context.actor, client_id)
     return envelope([RequestableResource.to_json(record) for record in found])
-
-
-def _decide(context: ApiContext, decide: Callable[..., AccessRecord], access_id: str) -> Response:
-    body = read_object(optional=True)
-
-    def work() -> IdempotentResult:
-        return IdempotentResult(
-            200, ClientAccess.shown_in(context, decide(context.actor, access_id, body)), {}, {}
-        )
-
-    return run_idempotently(context.actor, body, work)

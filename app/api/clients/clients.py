@@ -7,7 +7,16 @@ from typing import Annotated, Any
 
 from flask import Response
 
-from app.api.endpoints import PAGE, Endpoints, choice_query, filters_of, list_response, search, sort_query
+from app.api.endpoints import (
+    PAGE,
+    Body,
+    Endpoints,
+    choice_query,
+    filters_of,
+    list_response,
+    search,
+    sort_query,
+)
 from app.api.representations import (
     CappedCount,
     ClientId,
@@ -30,7 +39,7 @@ from app.rules.clients.client_types import CLIENT_TYPES, SOURCES, STATUS, TRUST,
 from app.rules.errors import InvalidInput
 from app.rules.shapes import OneOf, SchemaOnly, create_shape, described
 from app.web.bearer import ApiContext
-from app.web.json_api import created, envelope, etag_of, expected_version, read_object, run_idempotently
+from app.web.json_api import created, envelope, expected_version, read_object
 
 endpoints = Endpoints("Clients")
 _WARNINGS = "Possible problems. The request succeeded."
@@ -136,36 +145,41 @@ def list_clients(context: ApiContext) -> Response:
     )
 
 
+def _prepare_registration(context: ApiContext, body: Body) -> None:
+    """Check that ``organization_id`` repeats the organization of the request, and fetch the sector document."""
+    if body.get("organization_id", context.organization.slug) != context.organization.slug:
+        message = "To register a client in another organization, use the query parameter organization_id."
+        raise InvalidInput(message, field="organization_id", code="other_organization")
+    if sector_documents.FIELD in body:
+        sector_documents.prefetch_sector_document(context.actor, body[sector_documents.FIELD])
+
+
 @endpoints.post(
-    "/clients", scope="clients:write", body=_Registration, returns=RegisteredClient, warnings=_WARNINGS
+    "/clients",
+    scope="clients:write",
+    body=_Registration,
+    prepare=_prepare_registration,
+    returns=RegisteredClient,
+    warnings=_WARNINGS,
 )
-def register_client(context: ApiContext) -> Response:
+def register_client(context: ApiContext, body: Body) -> IdempotentResult:
     """Register a new client application."""
-    body = read_object()
-    fields = dict(body)
-    _remove_organization(context, fields)
-    if sector_documents.FIELD in fields:
-        sector_documents.prefetch_sector_document(context.actor, fields[sector_documents.FIELD])
-
-    def work() -> IdempotentResult:
-        registered = clients.register_client(context.actor, fields)
-        data = _to_json(context, registered.client)
-        if registered.credential is not None:
-            data["credential_id"] = registered.credential.public_id
-            data["client_secret"] = registered.secret
-            data["client_secret_expires_at"] = rfc3339(registered.credential.expires_at)
-        meta = {"warnings": registered.warnings} if registered.warnings else {}
-        headers = {"ETag": etag_of(registered.client.version)}
-        return created(data, registered.client.client_id, meta=meta, headers=headers)
-
-    return run_idempotently(context.actor, body, work)
+    fields = {name: value for name, value in body.items() if name != "organization_id"}
+    registered = clients.register_client(context.actor, fields)
+    data = _to_json(context, registered.client)
+    if registered.credential is not None:
+        data["credential_id"] = registered.credential.public_id
+        data["client_secret"] = registered.secret
+        data["client_secret_expires_at"] = rfc3339(registered.credential.expires_at)
+    meta = {"warnings": registered.warnings} if registered.warnings else {}
+    return created(data, registered.client.client_id, meta=meta, version=registered.client.version)
 
 
 @endpoints.get("/clients/<client_id>", scope="clients:read", returns=Client)
 def get_client(context: ApiContext, client_id: str) -> Response:
     """Get a client application."""
     record = clients.get_client(context.actor, client_id)
-    return envelope(_to_json(context, record), headers={"ETag": etag_of(record.version)})
+    return envelope(_to_json(context, record), version=record.version)
 
 
 @endpoints.put(
@@ -186,8 +200,7 @@ def update_client(context: ApiContext, client_id: str) -> Response:
         context.actor, client_id, read_object(), expected_version=expected_version()
     )
     meta = {"changed": updated.changed, **({"warnings": updated.warnings} if updated.warnings else {})}
-    etag = {"ETag": etag_of(updated.client.version)}
-    return envelope(_to_json(context, updated.client), meta=meta, headers=etag)
+    return envelope(_to_json(context, updated.client), meta=meta, version=updated.client.version)
 
 
 @endpoints.delete(
@@ -207,10 +220,3 @@ def _to_json(context: ApiContext, record: ClientRecord) -> dict[str, Any]:
     return Client.to_json(
         record, organization_id=context.organization.slug, metadata=dict(record.metadata or {})
     )
-
-
-def _remove_organization(context: ApiContext, fields: dict[str, object]) -> None:
-    """Remove ``organization_id``, which may only repeat the organization of the request."""
-    if fields.pop("organization_id", context.organization.slug) != context.organization.slug:
-        message = "To register a client in another organization, use the query parameter organization_id."
-        raise InvalidInput(message, field="organization_id", code="other_organization")

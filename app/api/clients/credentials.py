@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
-from flask import Response
+from flask import Response, request
 
-from app.api.endpoints import Endpoints, boolean_query, text_query
+from app.api.endpoints import Body, Endpoints, boolean_query, text_query
 from app.api.representations import (
     CappedCount,
     ClientId,
@@ -28,15 +28,7 @@ from app.rules.fields import ValidationErrors, find_unknown
 from app.rules.shapes import OneOf, described
 from app.rules.versions import combine_versions
 from app.web.bearer import ApiContext
-from app.web.json_api import (
-    boolean_parameter,
-    created,
-    envelope,
-    etag_of,
-    expected_version,
-    read_object,
-    run_idempotently,
-)
+from app.web.json_api import boolean_parameter, created, envelope, expected_version, read_object
 
 endpoints = Endpoints("Credentials")
 _REVEAL = boolean_query("reveal", "Include the secrets. This is audited and rate limited.")
@@ -155,8 +147,8 @@ def list_credentials(context: ApiContext, client_id: str) -> Response:
     if reveals and wanted:
         secrets = credentials.reveal_credentials(context.actor, client_id, wanted)
     data = [_to_json(record, client_id, secrets.get(record.public_id)) for record in records]
-    etag = etag_of(combine_versions(record.version for record in records if record.is_live))
-    return envelope(data, meta={"next_cursor": None}, headers={"ETag": etag})
+    version = combine_versions(record.version for record in records if record.is_live)
+    return envelope(data, meta={"next_cursor": None}, version=version)
 
 
 @endpoints.get(
@@ -171,7 +163,7 @@ def get_credential(context: ApiContext, client_id: str, credential_id: str) -> R
     reveals = boolean_parameter(context.parameters, "reveal")
     record = credentials.get_credential(context.actor, client_id, credential_id)
     secret = credentials.reveal_credential(context.actor, client_id, credential_id) if reveals else None
-    return envelope(_to_json(record, client_id, secret), headers={"ETag": etag_of(record.version)})
+    return envelope(_to_json(record, client_id, secret), version=record.version)
 
 
 @endpoints.post(
@@ -181,17 +173,12 @@ def get_credential(context: ApiContext, client_id: str, credential_id: str) -> R
     is_body_optional=True,
     returns=CreatedCredential,
 )
-def create_credential(context: ApiContext, client_id: str) -> Response:
+def create_credential(context: ApiContext, body: Body, client_id: str) -> IdempotentResult:
     """Generate new credentials for a client application."""
-    body = read_object(optional=True)
     errors = ValidationErrors()
     find_unknown(errors, body, tuple(credential_terms.NewCredential.model_fields))
     errors.raise_if_any()
-
-    def work() -> IdempotentResult:
-        return _created(credentials.create_credential(context.actor, client_id, **body), client_id)
-
-    return run_idempotently(context.actor, body, work)
+    return _created(credentials.create_credential(context.actor, client_id, **body), client_id)
 
 
 @endpoints.post(
@@ -257,17 +244,12 @@ def get_rotation(context: ApiContext, client_id: str) -> Response:
     is_body_optional=True,
     returns=CreatedCredential,
 )
-def rotate_credential(context: ApiContext, client_id: str) -> Response:
+def rotate_credential(context: ApiContext, body: Body, client_id: str) -> IdempotentResult:
     """Rotate the secret of a client application.
 
     Creates a new secret. The existing ones expire after the overlap.
     """
-    body = read_object(optional=True)
-
-    def work() -> IdempotentResult:
-        return _created(credentials.rotate_credential(context.actor, client_id, body), client_id)
-
-    return run_idempotently(context.actor, body, work)
+    return _created(credentials.rotate_credential(context.actor, client_id, body), client_id)
 
 
 @endpoints.put(
@@ -317,11 +299,8 @@ def _rotation(record: RotationRecord, client_id: str) -> dict[str, Any]:
 def _created(new: NewCredential, client_id: str) -> IdempotentResult:
     data = _to_json(new.credential, client_id, new.secret)
     data["retired"] = [_to_json(record, client_id) for record in new.retired]
-    outcome = created(data, new.credential.public_id, headers={"ETag": etag_of(new.credential.version)})
-    location = outcome.headers["Location"].replace("/credentials/rotation/", "/credentials/")
-    return IdempotentResult(
-        outcome.status, outcome.data, outcome.meta, {**outcome.headers, "Location": location}
-    )
+    collection = request.path.removesuffix("/rotation")
+    return created(data, new.credential.public_id, version=new.credential.version, collection=collection)
 
 
 def _revoke(context: ApiContext, client_id: str, credential_id: str | None) -> Response:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from flask import Response
 
-from app.api.endpoints import PAGE, Endpoints, list_response
+from app.api.endpoints import PAGE, Body, Endpoints, list_response
 from app.api.representations import Count, CreatedAt, CreatedBy, Representation, Source, optional
 from app.operations.clients import initial_access_tokens
 from app.operations.clients.initial_access_tokens import RegistrationTokenRecord
@@ -15,7 +15,7 @@ from app.operations.store.idempotency import IdempotentResult
 from app.rules.clients.credentials import MAX_USES, NewRegistrationToken
 from app.rules.shapes import Between, OneOf, PublicId, Text, described
 from app.web.bearer import ApiContext
-from app.web.json_api import created, envelope, etag_of, expected_version, read_object, run_idempotently
+from app.web.json_api import created, envelope, expected_version
 
 endpoints = Endpoints("Registration tokens")
 
@@ -66,19 +66,14 @@ def list_registration_tokens(context: ApiContext) -> Response:
 @endpoints.post(
     "/registration-tokens", scope="clients:write", body=NewRegistrationToken, returns=CreatedRegistrationToken
 )
-def create_registration_token(context: ApiContext) -> Response:
+def create_registration_token(context: ApiContext, body: Body) -> IdempotentResult:
     """Create an initial access token.
 
     Clients can register themselves with it (RFC 7591 section 3).
     """
-    body = read_object()
-
-    def work() -> IdempotentResult:
-        new = initial_access_tokens.create_registration_token(context.actor, body)
-        data = {**_to_json(new.record), "initial_access_token": new.token}
-        return created(data, new.record.public_id, headers={"ETag": etag_of(new.record.version)})
-
-    return run_idempotently(context.actor, body, work)
+    new = initial_access_tokens.create_registration_token(context.actor, body)
+    data = {**_to_json(new.record), "initial_access_token": new.token}
+    return created(data, new.record.public_id, version=new.record.version)
 
 
 @endpoints.get(
@@ -87,7 +82,7 @@ def create_registration_token(context: ApiContext) -> Response:
 def get_registration_token(context: ApiContext, registration_token_id: str) -> Response:
     """Get an initial access token."""
     record = initial_access_tokens.get_registration_token(context.actor, registration_token_id)
-    return envelope(_to_json(record), headers={"ETag": etag_of(record.version)})
+    return envelope(_to_json(record), version=record.version)
 
 
 @endpoints.delete(

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from flask import Response
 
-from app.api.endpoints import PAGE, Endpoints, Query, choice_query, list_response, search, sort_query
+from app.api.endpoints import PAGE, Body, Endpoints, Query, choice_query, list_response, search, sort_query
 from app.api.representations import (
     Count,
     CreatedAt,
@@ -37,11 +37,9 @@ from app.web.json_api import (
     boolean_parameter,
     created,
     envelope,
-    etag_of,
     expected_version,
     is_descending,
     read_object,
-    run_idempotently,
 )
 
 endpoints = Endpoints("Resources")
@@ -144,25 +142,18 @@ def list_resources(context: ApiContext) -> Response:
 
 
 @endpoints.post("/resources", scope="resources:write", body=NewResource, returns=Resource, warnings=_WARNINGS)
-def create_resource(context: ApiContext) -> Response:
+def create_resource(context: ApiContext, body: Body) -> IdempotentResult:
     """Create a resource (API) with its scopes."""
-    body = read_object()
-
-    def work() -> IdempotentResult:
-        record = resources.define_resource(context.actor, body)
-        headers = {"ETag": etag_of(record.version)}
-        return created(
-            Resource.shown_in(context, record), record.public_id, meta=_warnings(record), headers=headers
-        )
-
-    return run_idempotently(context.actor, body, work)
+    record = resources.define_resource(context.actor, body)
+    data = Resource.shown_in(context, record)
+    return created(data, record.public_id, meta=_warnings(record), version=record.version)
 
 
 @endpoints.get("/resources/<resource_id>", scope="resources:read", returns=Resource)
 def get_resource(context: ApiContext, resource_id: str) -> Response:
     """Get a resource."""
     record = resources.get_resource(context.actor, resource_id)
-    return envelope(Resource.shown_in(context, record), headers={"ETag": etag_of(record.version)})
+    return envelope(Resource.shown_in(context, record), version=record.version)
 
 
 @endpoints.put(
@@ -189,7 +180,7 @@ def update_resource(context: ApiContext, resource_id: str) -> Response:
     return envelope(
         Resource.shown_in(context, updated.resource),
         meta={"changed": updated.changed, **_warnings(updated.resource)},
-        headers={"ETag": etag_of(updated.resource.version)},
+        version=updated.resource.version,
     )
 
 
@@ -235,7 +226,7 @@ def list_scopes(context: ApiContext) -> Response:
 def get_scope(context: ApiContext, scope_name: str) -> Response:
     """Get a scope."""
     record = scopes.get_scope(context.actor, scope_name)
-    return envelope(Scope.to_json(record), headers={"ETag": etag_of(record.version)})
+    return envelope(Scope.to_json(record), version=record.version)
 
 
 @endpoints.put(
@@ -249,8 +240,7 @@ def update_scope(context: ApiContext, scope_name: str) -> Response:
     record, changed = scopes.update_scope(
         context.actor, scope_name, read_object(), expected_version=expected_version()
     )
-    etag = {"ETag": etag_of(record.version)}
-    return envelope(Scope.to_json(record), meta={"changed": changed}, headers=etag)
+    return envelope(Scope.to_json(record), meta={"changed": changed}, version=record.version)
 
 
 def _warnings(record: ResourceRecord) -> dict[str, list[str]]:

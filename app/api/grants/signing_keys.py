@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
-from flask import Response
+from flask import Response, request
 
-from app.api.endpoints import Endpoints
+from app.api.endpoints import Body, Endpoints
 from app.api.representations import Representation, Source
 from app.operations.grants.signing_keys import ALGORITHMS
 from app.operations.store.idempotency import IdempotentResult
@@ -15,7 +15,7 @@ from app.operations.tokens import signing_key_lists
 from app.rules.fields import ValidationErrors, find_unknown
 from app.rules.shapes import OneOf, SchemaOnly, described
 from app.web.bearer import ApiContext
-from app.web.json_api import created, envelope, etag_of, read_object, run_idempotently
+from app.web.json_api import created, envelope
 
 endpoints = Endpoints("Signing keys")
 
@@ -57,7 +57,7 @@ def list_signing_keys(context: ApiContext, slug: str) -> Response:
 def get_signing_key(context: ApiContext, slug: str, kid: str) -> Response:
     """Get a signing key."""
     record = signing_key_lists.get_signing_key(context.actor, slug, kid)
-    return envelope(SigningKey.to_json(record), headers={"ETag": etag_of(record.version)})
+    return envelope(SigningKey.to_json(record), version=record.version)
 
 
 @endpoints.post(
@@ -67,22 +67,15 @@ def get_signing_key(context: ApiContext, slug: str, kid: str) -> Response:
     is_body_optional=True,
     returns=SigningKey,
 )
-def rotate_signing_key(context: ApiContext, slug: str) -> Response:
+def rotate_signing_key(context: ApiContext, body: Body, slug: str) -> IdempotentResult:
     """Rotate a signing key ahead of schedule.
 
     The next key is published, and signs automatically after one day. Sending the request again after that day makes it
     sign immediately. A user needs a recent sign-in for an emergency.
     """
-    body = read_object(optional=True)
     errors = ValidationErrors()
     find_unknown(errors, body, tuple(signing_key_lists.KeyRotation.model_fields))
     errors.raise_if_any()
-
-    def work() -> IdempotentResult:
-        record = signing_key_lists.rotate_signing_key(context.actor, slug, **body)
-        outcome = created(SigningKey.to_json(record), record.kid)
-        location = outcome.headers["Location"].replace("/signing-keys/rotations/", "/signing-keys/")
-        headers = {"Location": location, "ETag": etag_of(record.version)}
-        return IdempotentResult(outcome.status, outcome.data, outcome.meta, headers)
-
-    return run_idempotently(context.actor, body, work)
+    record = signing_key_lists.rotate_signing_key(context.actor, slug, **body)
+    collection = request.path.removesuffix("/rotations")
+    return created(SigningKey.to_json(record), record.kid, version=record.version, collection=collection)

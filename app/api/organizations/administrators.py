@@ -5,30 +5,18 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-from flask import Response
+from flask import Response, request
 
-from app.api.endpoints import PAGE, Endpoints, list_response, sort_query, text_query
+from app.api.endpoints import PAGE, Body, Endpoints, list_response, sort_query, text_query
 from app.api.representations import CreatedAt, CreatedBy, Representation, Slug, Source, Url, UserId, optional
 from app.operations.organizations import administrators
-from app.operations.organizations.administrators import (
-    AddedAdministrator,
-    AdministratorRecord,
-    NewAdministrator,
-)
+from app.operations.organizations.administrators import AdministratorRecord, NewAdministrator
 from app.operations.store.idempotency import IdempotentResult
 from app.operations.users.invitations import NewInvitation
 from app.rules.identifiers import public_id
 from app.rules.shapes import OneOf, SchemaOnly, described
 from app.web.bearer import ApiContext
-from app.web.json_api import (
-    created,
-    envelope,
-    etag_of,
-    expected_version,
-    is_descending,
-    read_object,
-    run_idempotently,
-)
+from app.web.json_api import created, envelope, expected_version, is_descending
 
 endpoints = Endpoints("Administrators")
 
@@ -92,17 +80,21 @@ def list_administrators(context: ApiContext, slug: str) -> Response:
 @endpoints.post(
     "/organizations/<slug>/admins", scope="admins:write", body=NewAdministrator, returns=Administrator
 )
-def add_administrator(context: ApiContext, slug: str) -> Response:
+def add_administrator(context: ApiContext, body: Body, slug: str) -> IdempotentResult:
     """Add an administrator.
 
     Send either `user_id` or `email`. An unknown email address is invited. Callers can grant only roles whose
     permissions they have.
     """
-    body = read_object()
-    return run_idempotently(
-        context.actor,
-        body,
-        lambda: _outcome(administrators.add_administrator_from_json(context.actor, slug, body)),
+    added = administrators.add_administrator_from_json(context.actor, slug, body)
+    if added.admin is not None:
+        return created(_to_json(added.admin), added.admin.public_id, version=added.admin.version)
+    if added.invitation is None:
+        raise RuntimeError("An administrator is either added or invited.")
+    invited = added.invitation.invitation
+    collection = f"{request.path.removesuffix('/admins')}/invitations"
+    return created(
+        _invited(added.invitation), invited.public_id, version=invited.version, collection=collection
     )
 
 
@@ -110,7 +102,7 @@ def add_administrator(context: ApiContext, slug: str) -> Response:
 def get_administrator(context: ApiContext, slug: str, admin_id: str) -> Response:
     """Get an administrator."""
     record = administrators.get_administrator(context.actor, slug, admin_id)
-    return envelope(_to_json(record), headers={"ETag": etag_of(record.version)})
+    return envelope(_to_json(record), version=record.version)
 
 
 @endpoints.delete(
@@ -139,17 +131,3 @@ def _invited(new: NewInvitation) -> dict[str, object]:
     link = {} if new.link is None else {"invitation_link": new.link}
     values = {"user_id": None, "user_organization_id": None, "status": "invited", **link}
     return Administrator.to_json(new.invitation, **values, expires_at=new.invitation.expires_at)
-
-
-def _outcome(added: AddedAdministrator) -> IdempotentResult:
-    if added.admin is not None:
-        etag = {"ETag": etag_of(added.admin.version)}
-        return created(_to_json(added.admin), added.admin.public_id, headers=etag)
-    if added.invitation is None:
-        raise RuntimeError("An administrator is either added or invited.")
-    view = added.invitation.invitation
-    outcome = created(_invited(added.invitation), view.public_id, headers={"ETag": etag_of(view.version)})
-    location = outcome.headers["Location"].replace("/admins/", "/invitations/")
-    return IdempotentResult(
-        outcome.status, outcome.data, outcome.meta, {**outcome.headers, "Location": location}
-    )

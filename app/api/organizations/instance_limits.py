@@ -16,7 +16,7 @@ from app.rules.organizations.instance_limits import BOUNDABLE, allowed_values
 from app.rules.organizations.settings_table import SETTINGS, Number
 from app.rules.shapes import described
 from app.web.bearer import ApiContext
-from app.web.json_api import boolean_parameter, envelope, etag_of, expected_version, read_object
+from app.web.json_api import boolean_parameter, envelope, expected_version, read_object
 
 endpoints = Endpoints("Instance")
 
@@ -156,4 +156,4 @@ def _response(view: InstanceLimitsRecord, updated: UpdatedInstanceLimits | None 
                 organizations_affected=impact.organizations_limited,
                 organizations_checked=impact.organizations_counted,
             )
-    return envelope(dict(view.bounds), meta=meta, headers={"ETag": etag_of(view.version)})
+    return envelope(dict(view.bounds), meta=meta, version=view.version)

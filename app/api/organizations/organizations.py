@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from flask import Response
 
-from app.api.endpoints import PAGE, Endpoints, choice_query, list_response, search, sort_query
+from app.api.endpoints import PAGE, Body, Endpoints, choice_query, list_response, search, sort_query
 from app.api.representations import (
     CreatedAt,
     CreatedBy,
@@ -25,15 +25,7 @@ from app.operations.store.idempotency import IdempotentResult
 from app.rules.organizations.organizations import NewOrganization, OrganizationChange
 from app.rules.shapes import OneOf, described
 from app.web.bearer import ApiContext
-from app.web.json_api import (
-    created,
-    envelope,
-    etag_of,
-    expected_version,
-    is_descending,
-    read_object,
-    run_idempotently,
-)
+from app.web.json_api import created, envelope, expected_version, is_descending, read_object
 
 endpoints = Endpoints("Organizations")
 _STATUSES = ("active", "suspended", "deleted")
@@ -111,29 +103,24 @@ def list_organizations(context: ApiContext) -> Response:
     returns=CreatedOrganization,
     names_organization=False,
 )
-def create_organization(context: ApiContext) -> Response:
+def create_organization(context: ApiContext, body: Body) -> IdempotentResult:
     """Create an organization.
 
     Only root can create organizations.
     """
-    body = read_object()
-
-    def work() -> IdempotentResult:
-        new = organizations.create_organization(context.actor, body)
-        data = _to_json(context, new.organization) | {"invitation": None}
-        if new.invitation is not None:
-            link = {} if new.invitation.link is None else {"link": new.invitation.link}
-            data["invitation"] = CreatedInvitation.to_json(new.invitation.invitation, **link)
-        return created(data, new.organization.slug, headers={"ETag": etag_of(new.organization.version)})
-
-    return run_idempotently(context.actor, body, work)
+    new = organizations.create_organization(context.actor, body)
+    data = _to_json(context, new.organization) | {"invitation": None}
+    if new.invitation is not None:
+        link = {} if new.invitation.link is None else {"link": new.invitation.link}
+        data["invitation"] = CreatedInvitation.to_json(new.invitation.invitation, **link)
+    return created(data, new.organization.slug, version=new.organization.version)
 
 
 @endpoints.get("/organizations/<slug>", scope="organization:read", returns=Organization)
 def get_organization(context: ApiContext, slug: str) -> Response:
     """Get an organization."""
     record = organizations.get_organization(context.actor, slug)
-    return envelope(_to_json(context, record), headers={"ETag": etag_of(record.version)})
+    return envelope(_to_json(context, record), version=record.version)
 
 
 @endpoints.put(
@@ -154,7 +141,7 @@ def update_organization(context: ApiContext, slug: str) -> Response:
     return envelope(
         _to_json(context, updated.organization),
         meta={"changed": list(updated.changed)},
-        headers={"ETag": etag_of(updated.organization.version)},
+        version=updated.organization.version,
     )
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from flask import Response
 
-from app.api.endpoints import Endpoints, JsonSchema, NamedSchema, nullable
+from app.api.endpoints import Body, Endpoints, JsonSchema, NamedSchema, nullable
 from app.api.representations import Representation, Slug, Source
 from app.operations.organizations import roles
 from app.operations.organizations.roles import RoleRecord
@@ -14,7 +14,7 @@ from app.operations.store.idempotency import IdempotentResult
 from app.rules.organizations.settings_table import ROLE_FIELDS, fields_schema
 from app.rules.shapes import described
 from app.web.bearer import ApiContext
-from app.web.json_api import created, envelope, etag_of, expected_version, read_object, run_idempotently
+from app.web.json_api import created, envelope, expected_version, read_object
 
 endpoints = Endpoints("Roles")
 ROLE_KEY_PATTERN = "^[a-z][a-z0-9_-]{0,39}$"
@@ -61,18 +61,13 @@ def list_roles(context: ApiContext) -> Response:
 
 
 @endpoints.post("/roles", scope="roles:write", body=NamedSchema("NewRole", _new_role), returns=Role)
-def create_role(context: ApiContext) -> Response:
+def create_role(context: ApiContext, body: Body) -> IdempotentResult:
     """Create a role.
 
     Callers can grant only permissions that they have. Otherwise, the response is 403 and names the permission.
     """
-    body = read_object()
-
-    def work() -> IdempotentResult:
-        record = roles.create_role(context.actor, body)
-        return created(Role.to_json(record), record.key, headers={"ETag": etag_of(record.version)})
-
-    return run_idempotently(context.actor, body, work)
+    record = roles.create_role(context.actor, body)
+    return created(Role.to_json(record), record.key, version=record.version)
 
 
 @endpoints.get("/roles/<role_id>", scope="roles:read", returns=Role)
@@ -112,4 +107,4 @@ def delete_role(context: ApiContext, role_id: str) -> Response:
 
 
 def _response(record: RoleRecord, meta: dict[str, Any] | None = None) -> Response:
-    return envelope(Role.to_json(record), meta=meta, headers={"ETag": etag_of(record.version)})
+    return envelope(Role.to_json(record), meta=meta, version=record.version)

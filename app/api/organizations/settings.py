@@ -26,14 +26,7 @@ from app.rules.organizations.settings import MAX_ROLES, ROLES_PATH
 from app.rules.organizations.settings_table import ROLE_FIELDS, SETTINGS, Setting, fields_schema
 from app.rules.shapes import SchemaOnly, described
 from app.web.bearer import ApiContext, authenticate_again
-from app.web.json_api import (
-    UnsupportedMediaType,
-    boolean_parameter,
-    envelope,
-    etag_of,
-    expected_version,
-    read_object,
-)
+from app.web.json_api import UnsupportedMediaType, boolean_parameter, envelope, expected_version, read_object
 from app.web.request_bodies import read_body
 
 endpoints = Endpoints("Settings")
@@ -287,4 +280,4 @@ def _response(view: SettingsRecord, updated: UpdatedSettings | None = None) -> R
             impact["sessions_terminated"] = impact.pop("sessions_ending")
             impact["secrets_deleted"] = impact.pop("secrets_wiped")
             meta["impact"] = impact
-    return envelope(view.document, meta=meta, headers={"ETag": etag_of(view.version)})
+    return envelope(view.document, meta=meta, version=view.version)

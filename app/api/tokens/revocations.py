@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from flask import Response, request
 
-from app.api.endpoints import PAGE, Endpoint, Endpoints, add_endpoint, api_v1_only, list_response
+from app.api.endpoints import PAGE, Body, Endpoint, Endpoints, add_endpoint, api_v1_only, list_response
 from app.api.representations import (
     ClientId,
     CreatedAt,
@@ -32,7 +32,7 @@ from app.rules.errors import InvalidClient, Unauthenticated
 from app.rules.shapes import PublicId, SchemaOnly, described
 from app.rules.tokens.revocation import MAX_REASON_LENGTH, ORGANIZATION, SELECTORS, NewRevocation, Revoke
 from app.web.bearer import ApiContext, authenticate_caller, read_basic
-from app.web.json_api import created, envelope, query_parameters, read_object, run_idempotently
+from app.web.json_api import created, envelope, query_parameters, read_object
 from app.web.request_log import request_id
 
 endpoints = Endpoints("Revocations")
@@ -112,24 +112,19 @@ def get_revocation(context: ApiContext, slug: str, revocation_id: str) -> Respon
     etag=False,
     warnings="Consequences for the caller, such as that the access token of this request is revoked.",
 )
-def revoke_tokens(context: ApiContext, slug: str) -> Response:
+def revoke_tokens(context: ApiContext, body: Body, slug: str) -> IdempotentResult:
     """Revoke tokens in bulk.
 
     Every selected token, code and refresh token that was issued before the cutoff is rejected everywhere within one
     second. Consents remain, so clients may request tokens again. A user needs a recent sign-in for `all`. A dry run
     returns 200 with the counts.
     """
-    body = read_object()
-
-    def work() -> IdempotentResult:
-        done = bulk_revoke(context.actor, slug, body)
-        meta = {"warnings": list(done.warnings)}
-        data = _to_json(done.receipt)
-        if done.receipt.public_id is None:
-            return IdempotentResult(200, data, meta, {})
-        return created(data, done.receipt.public_id, meta=meta)
-
-    return run_idempotently(context.actor, body, work)
+    done = bulk_revoke(context.actor, slug, body)
+    meta = {"warnings": list(done.warnings)}
+    data = _to_json(done.receipt)
+    if done.receipt.public_id is None:
+        return IdempotentResult(data, meta=meta)
+    return created(data, done.receipt.public_id, meta=meta)
 
 
 def revoke_token() -> Response:

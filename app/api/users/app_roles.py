@@ -6,7 +6,7 @@ from typing import Annotated
 
 from flask import Response
 
-from app.api.endpoints import PAGE, Endpoints, list_response
+from app.api.endpoints import PAGE, Body, Endpoints, list_response
 from app.api.representations import ClientId, CreatedAt, CreatedBy, Representation, Source, UserId
 from app.api.users.groups import GroupId
 from app.operations.store.idempotency import IdempotentResult
@@ -14,7 +14,7 @@ from app.operations.users import app_roles
 from app.operations.users.app_roles import NewRoleAssignment
 from app.rules.shapes import PublicId, described
 from app.web.bearer import ApiContext
-from app.web.json_api import created, envelope, read_object, run_idempotently
+from app.web.json_api import created, envelope
 
 endpoints = Endpoints("App roles")
 
@@ -67,19 +67,14 @@ def list_role_assignments(context: ApiContext, client_id: str) -> Response:
     etag=False,
     errors=(409,),
 )
-def assign_role(context: ApiContext, client_id: str) -> Response:
+def assign_role(context: ApiContext, body: Body, client_id: str) -> IdempotentResult:
     """Assign a role of a client to a user or a group.
 
     The client declares its roles in `app_roles`. Send one of `user_id`, `email` and `group_id`. The `email` of a user
     who registered with it and has not verified it: 409 `email_unverified`.
     """
-    body = read_object()
-
-    def work() -> IdempotentResult:
-        record = app_roles.assign_app_role(context.actor, client_id, body)
-        return created(RoleAssignment.to_json(record), record.public_id)
-
-    return run_idempotently(context.actor, body, work)
+    record = app_roles.assign_app_role(context.actor, client_id, body)
+    return created(RoleAssignment.to_json(record), record.public_id)
 
 
 @endpoints.delete(

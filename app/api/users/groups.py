@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from flask import Response
 
-from app.api.endpoints import PAGE, Endpoints, list_response, search, sort_query
+from app.api.endpoints import PAGE, Body, Endpoints, list_response, search, sort_query
 from app.api.representations import (
     Count,
     CreatedAt,
@@ -25,15 +25,7 @@ from app.operations.users import groups
 from app.operations.users.groups import GroupChange, GroupFields, GroupRecord, NewGroup, NewMember
 from app.rules.shapes import PublicId, described
 from app.web.bearer import ApiContext
-from app.web.json_api import (
-    created,
-    envelope,
-    etag_of,
-    expected_version,
-    is_descending,
-    read_object,
-    run_idempotently,
-)
+from app.web.json_api import created, envelope, expected_version, is_descending, read_object
 
 endpoints = Endpoints("Groups")
 GroupId = Annotated[str, PublicId("grp", "group")]
@@ -91,18 +83,13 @@ def list_groups(context: ApiContext, slug: str) -> Response:
 @endpoints.post(
     "/organizations/<slug>/groups", scope="users:write", body=NewGroup, returns=Group, errors=(409,)
 )
-def create_group(context: ApiContext, slug: str) -> Response:
+def create_group(context: ApiContext, body: Body, slug: str) -> IdempotentResult:
     """Create a group.
 
     Apps receive its name in the `groups` claim of its members, if they are granted the scope `groups`.
     """
-    body = read_object()
-
-    def work() -> IdempotentResult:
-        record = groups.create_group(context.actor, slug, body)
-        return created(Group.to_json(record), record.public_id, headers={"ETag": etag_of(record.version)})
-
-    return run_idempotently(context.actor, body, work)
+    record = groups.create_group(context.actor, slug, body)
+    return created(Group.to_json(record), record.public_id, version=record.version)
 
 
 @endpoints.get("/organizations/<slug>/groups/<group_id>", scope="users:read", returns=Group)
@@ -164,19 +151,14 @@ def list_group_members(context: ApiContext, slug: str, group_id: str) -> Respons
     etag=False,
     errors=(409,),
 )
-def add_group_member(context: ApiContext, slug: str, group_id: str) -> Response:
+def add_group_member(context: ApiContext, body: Body, slug: str, group_id: str) -> IdempotentResult:
     """Add a member to a group.
 
     Send either `user_id` or `email`. A user who is a member already: 409 `already_member`. The `email` of a user who
     registered with it and has not verified it: 409 `email_unverified`.
     """
-    body = read_object()
-
-    def work() -> IdempotentResult:
-        member = groups.add_member(context.actor, slug, group_id, body)
-        return created(GroupMember.to_json(member), member.user.public_id)
-
-    return run_idempotently(context.actor, body, work)
+    member = groups.add_member(context.actor, slug, group_id, body)
+    return created(GroupMember.to_json(member), member.user.public_id)
 
 
 @endpoints.delete(
@@ -189,4 +171,4 @@ def remove_group_member(context: ApiContext, slug: str, group_id: str, user_id: 
 
 
 def _response(record: GroupRecord, meta: dict[str, Any] | None = None) -> Response:
-    return envelope(Group.to_json(record), meta=meta, headers={"ETag": etag_of(record.version)})
+    return envelope(Group.to_json(record), meta=meta, version=record.version)

@@ -176,18 +176,12 @@ def cancel_user_import(context: ApiContext, import_id: str) -> Response:
 
 
 @endpoints.post("/users/imports/<import_id>/start", status=200, scope="users:write", returns=UserImport)
-def start_user_import(context: ApiContext, import_id: str) -> Response:
+def start_user_import(context: ApiContext, import_id: str) -> IdempotentResult:
     """Start an import that was checked.
 
     The import must be `checked`. The request body is ignored.
     """
-
-    def work() -> IdempotentResult:
-        return IdempotentResult(
-            200, UserImport.to_json(import_uploads.start_import(context.actor, import_id)), {}, {}
-        )
-
-    return run_idempotently(context.actor, {}, work)
+    return IdempotentResult(UserImport.to_json(import_uploads.start_import(context.actor, import_id)))
 
 
 @endpoints.get(

@@ -13,7 +13,7 @@ from app.operations.store.idempotency import IdempotentResult
 from app.operations.users import invitations, registrations
 from app.rules.shapes import PublicId, described
 from app.web.bearer import ApiContext
-from app.web.json_api import envelope, etag_of, expected_version, run_idempotently
+from app.web.json_api import envelope, expected_version
 
 endpoints = Endpoints("Administrators")
 registration_endpoints = Endpoints("Users")
@@ -46,7 +46,7 @@ def list_invitations(context: ApiContext, slug: str) -> Response:
 def get_invitation(context: ApiContext, slug: str, invitation_id: str) -> Response:
     """Get an open invitation."""
     view = invitations.get_invitation(context.actor, slug, invitation_id)
-    return envelope(Invitation.to_json(view), headers={"ETag": etag_of(view.version)})
+    return envelope(Invitation.to_json(view), version=view.version)
 
 
 @endpoints.delete(
@@ -111,21 +111,15 @@ def get_registration(context: ApiContext, registration_id: str) -> Response:
 @registration_endpoints.post(
     "/registrations/<registration_id>/approve", status=200, scope="users:write", returns=ApprovedRegistration
 )
-def approve_registration(context: ApiContext, registration_id: str) -> Response:
+def approve_registration(context: ApiContext, registration_id: str) -> IdempotentResult:
     """Approve a registration.
 
     Creates the user with the password that they chose. `email_verified` stays false, because the email address was
     not verified with a link. If a user with the email address exists by now, the response is 409. The request body is
     ignored.
     """
-
-    def work() -> IdempotentResult:
-        user = registrations.approve_registration(context.actor, registration_id)
-        return IdempotentResult(
-            200, {"id": registration_id, "user_id": user.public_id, "email": user.email}, {}, {}
-        )
-
-    return run_idempotently(context.actor, {}, work)
+    user = registrations.approve_registration(context.actor, registration_id)
+    return IdempotentResult({"id": registration_id, "user_id": user.public_id, "email": user.email})
 
 
 @registration_endpoints.delete("/registrations/<registration_id>", scope="users:write", returns=Registration)

@@ -11,6 +11,7 @@ from pydantic import create_model
 
 from app.api.endpoints import (
     PAGE,
+    Body,
     Endpoints,
     choice_query,
     filters_of,
@@ -40,7 +41,7 @@ from app.rules.shapes import OneOf, PublicId, described
 from app.rules.sign_in.second_factors import PASSKEY, TOTP
 from app.rules.users.profile import ADDRESS_PARTS, CHECKS, STATUSES, NewUser, UserChange
 from app.web.bearer import ApiContext
-from app.web.json_api import created, envelope, etag_of, expected_version, read_object, run_idempotently
+from app.web.json_api import created, envelope, expected_version, read_object
 
 endpoints = Endpoints("Users")
 
@@ -221,26 +222,20 @@ def list_users(context: ApiContext) -> Response:
 
 
 @endpoints.post("/users", scope="users:write", body=NewUser, returns=User)
-def create_user(context: ApiContext) -> Response:
+def create_user(context: ApiContext, body: Body) -> IdempotentResult:
     """Create a user.
 
     Administrators can't set passwords. The user chooses one with a password reset link.
     """
-    body = read_object()
-
-    def work() -> IdempotentResult:
-        record = user_changes.add_user(context.actor, body)
-        etag = {"ETag": etag_of(record.user.version)}
-        return created(_to_json(record), record.user.public_id, headers=etag)
-
-    return run_idempotently(context.actor, body, work)
+    record = user_changes.add_user(context.actor, body)
+    return created(_to_json(record), record.user.public_id, version=record.user.version)
 
 
 @endpoints.get("/users/<user_id>", scope="users:read", returns=User)
 def get_user(context: ApiContext, user_id: str) -> Response:
     """Get a user."""
     record = users.get_user_record(context.actor, user_id)
-    return envelope(_to_json(record), headers={"ETag": etag_of(record.user.version)})
+    return envelope(_to_json(record), version=record.user.version)
 
 
 @endpoints.put("/users/<user_id>", scope="users:write", body=UserChange, returns=User, errors=(409,))
@@ -253,8 +248,8 @@ def update_user(context: ApiContext, user_id: str) -> Response:
     updated = user_changes.update_user(
         context.actor, user_id, read_object(), expected_version=expected_version()
     )
-    etag = {"ETag": etag_of(updated.record.user.version)}
-    return envelope(_to_json(updated.record), meta={"changed": updated.changed}, headers=etag)
+    version = updated.record.user.version
+    return envelope(_to_json(updated.record), meta={"changed": updated.changed}, version=version)
 
 
 @endpoints.delete("/users/<user_id>", scope="users:write", returns=DeletedUser, if_match=True, errors=(409,))
@@ -269,20 +264,16 @@ def delete_user(context: ApiContext, user_id: str) -> Response:
 
 
 @endpoints.post("/users/<user_id>/reset", status=200, scope="users:write", returns=PasswordReset)
-def reset_user(context: ApiContext, user_id: str) -> Response:
+def reset_user(context: ApiContext, user_id: str) -> IdempotentResult:
     """Create a password reset link.
 
     The link can be used once and replaces an earlier one. The password stays valid until then. The link is sent by
     email and the response does not contain it, unless there is no mail server or the setting
     `authentication.recovery.password_reset` is off. The request body is ignored.
     """
-
-    def work() -> IdempotentResult:
-        reset = user_changes.issue_user_reset_link(context.actor, user_id)
-        link = {} if reset.link is None else {"link": reset.link}
-        return IdempotentResult(200, PasswordReset.to_json(reset, user_id=user_id, **link), {}, {})
-
-    return run_idempotently(context.actor, {}, work)
+    reset = user_changes.issue_user_reset_link(context.actor, user_id)
+    link = {} if reset.link is None else {"link": reset.link}
+    return IdempotentResult(PasswordReset.to_json(reset, user_id=user_id, **link))
 
 
 @endpoints.get("/users/<user_id>/sessions", scope="users:read", returns=list[UserSession])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -48,10 +48,10 @@ _FIND_ATTEMPT = CompiledQuery(
 class IdempotentResult:
     """Response of a POST. ``is_repeated`` says that it was executed before and its secrets are left out."""
 
-    status: int
     data: Any
-    meta: Mapping[str, Any]
-    headers: Mapping[str, str]
+    status: int = 200
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
     is_repeated: bool = False
 
 
@@ -131,7 +131,7 @@ def _repeat(actor: Actor, key_digest: bytes, body_digest: bytes) -> IdempotentRe
         # The same user or client, with a narrower token or after a role was removed.
         raise Forbidden("You had more permissions when this Idempotency-Key was first used. Use a new key.")
     return IdempotentResult(
-        stored["status"], stored["data"], stored["meta"], stored["headers"], is_repeated=True
+        stored["data"], stored["status"], stored["meta"], stored["headers"], is_repeated=True
     )
 
 
