@@ -32,11 +32,10 @@ from app.portal.context import PageResponse, PortalContext, portal_page
 from app.portal.labels import ACCESS_POLICIES, ACCESS_STATUSES
 from app.rules.clients.client_access import MAX_TEXT_LENGTH
 from app.rules.errors import Conflict, InvalidInput, NotFound
-from app.web.forms import CheckboxListField, PageForm
+from app.web.forms import CODE, CheckboxListField, PageForm
 from app.web.languages import gettext, lazy_gettext
 
 _LISTING = "portal access requests"
-_CODE = {"autocomplete": "off", "spellcheck": "false", "autocapitalize": "off"}
 
 
 class DecisionForm(PageForm):
@@ -68,7 +67,7 @@ class GiveAccessForm(PageForm):
         lazy_gettext("Client ID"),
         [InputRequired()],
         description=lazy_gettext("Begins with cli_."),
-        render_kw={**_CODE, "maxlength": 64},
+        render_kw={**CODE, "maxlength": 64},
     )
     scopes = CheckboxListField(
         lazy_gettext("Scopes"), description=lazy_gettext("Added to the scopes that the client already has.")
@@ -115,21 +114,19 @@ def api_clients(context: PortalContext, api_id: str) -> PageResponse:
     """List the clients with access to an API and the requests for it, and give a client access."""
     api = get_resource(context.actor, api_id)
     may_change = context.actor.has_permission("resources:write", owner_id=api.created_by_user_id)
-    form, code = GiveAccessForm(), None
+    form = GiveAccessForm()
     _offer_scopes(form, api)
     if form.is_submitted():
         context.actor.require("resources:write", owner_id=api.created_by_user_id)
     if form.validate_on_submit():
         try:
-            give_access(context.actor, api_id, form.client_id.data or "", {"scopes": form.scopes.data})
+            with form.show_errors(InvalidInput):
+                give_access(context.actor, api_id, form.client_id.data or "", {"scopes": form.scopes.data})
+                return context.done(f"/apis/{api_id}/clients", "access-given")
         except NotFound:
             form.add_error(
                 gettext("There is no client with this ID. Copy it from the client’s page."), "client_id"
             )
-        except InvalidInput as error:
-            form.add_errors(error)
-        else:
-            return context.done(f"/apis/{api_id}/clients", "access-given")
     listing = f"{_LISTING} of {api_id}"
     page = list_client_access(
         context.actor, after=context.position(listing), filters={"resource_id": api.public_id}
@@ -137,7 +134,6 @@ def api_clients(context: PortalContext, api_id: str) -> PageResponse:
     return context.render(
         "portal/access_requests/api.html",
         form=form,
-        code=code,
         api=api,
         page=page,
         statuses=ACCESS_STATUSES,
@@ -172,25 +168,20 @@ def request_api_access(context: PortalContext, client_id: str, api_id: str) -> P
     """Request access to an API for a client."""
     api = get_requestable_resource(context.actor, client_id, api_id)
     client = get_client(context.actor, client_id)
-    form, code = RequestAccessForm(), None
+    form = RequestAccessForm()
     _offer_scopes(form, api)
     if not form.is_submitted():
         names = {scope.name for scope in api.scopes}
         form.scopes.data = [name for name in client.scopes if name in names]
     if form.validate_on_submit():
         wanted = {"scopes": form.scopes.data, "reason": form.reason.data}
-        try:
+        with form.show_errors(InvalidInput, Conflict):
             made = request_access(context.actor, client_id, api_id, wanted)
-        except (InvalidInput, Conflict) as error:
-            form.add_errors(error)
-            code = error.status
-        else:
             notice = "access-given" if made.status == "granted" else "access-requested"
             return context.done(f"/clients/{client_id}/apis", notice)
     return context.render(
         "portal/access_requests/request.html",
         form=form,
-        code=code,
         api=api,
         client=client,
         client_url=context.url(f"/clients/{client_id}"),
@@ -218,21 +209,16 @@ def _decide(
     record: AccessRecord = get_client_access(context.actor, access_id)
     api = get_resource(context.actor, record.resource_id)
     context.actor.require("resources:write", owner_id=api.created_by_user_id)
-    form, code = DecisionForm(), None
+    form = DecisionForm()
     form.message.description = gettext("Optional. The developer of the client sees it.")
     operation, notice = _DECISIONS[name]
     if form.validate_on_submit():
-        try:
+        with form.show_errors(InvalidInput, Conflict):
             operation(context.actor, access_id, {"message": form.message.data or None})
-        except (InvalidInput, Conflict) as error:
-            form.add_errors(error)
-            code = error.status
-        else:
             return context.done(f"/apis/{record.resource_id}/clients", notice)
     return context.render(
         "portal/access_requests/decide.html",
         form=form,
-        code=code,
         record=record,
         decision=name,
         policy=api.access_policy,

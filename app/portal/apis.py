@@ -39,23 +39,21 @@ from app.portal.context import PageResponse, PortalContext, portal_page, search_
 from app.portal.labels import ACCESS_POLICIES, TOKEN_STORAGES
 from app.rules.clients.client_types import TOKEN_FORMATS
 from app.rules.clients.resource_indicators import STORED
-from app.rules.errors import Conflict, InvalidInput, PreconditionFailed
-from app.web.forms import NumberField, PageForm, VersionField
+from app.rules.errors import Conflict, InvalidInput
+from app.web.forms import CODE, NO_AUTOCOMPLETE, NumberField, PageForm, TypedConfirmationForm, VersionField
 from app.web.languages import gettext, lazy_gettext
 
 _EMPTY_ROWS = 3
 _APIS = "portal apis"
 _SCOPES = "portal scopes"
-_NO_AUTOCOMPLETE = {"autocomplete": "off"}
-_CODE = {"autocomplete": "off", "spellcheck": "false", "autocapitalize": "off"}
 
 
 class ScopeRow(Form):
     """One row of the table of scopes; the rules check it together with the others."""
 
-    name = StringField(lazy_gettext("Name"), render_kw={**_CODE, "maxlength": 128})
-    title = StringField(lazy_gettext("Title"), render_kw={**_NO_AUTOCOMPLETE, "maxlength": 200})
-    description = StringField(lazy_gettext("Description"), render_kw={**_NO_AUTOCOMPLETE, "maxlength": 1000})
+    name = StringField(lazy_gettext("Name"), render_kw={**CODE, "maxlength": 128})
+    title = StringField(lazy_gettext("Title"), render_kw={**NO_AUTOCOMPLETE, "maxlength": 200})
+    description = StringField(lazy_gettext("Description"), render_kw={**NO_AUTOCOMPLETE, "maxlength": 1000})
 
 
 class ApiForm(PageForm):
@@ -66,7 +64,7 @@ class ApiForm(PageForm):
         lazy_gettext("Name"),
         [InputRequired(), Length(max=100)],
         description=lazy_gettext("Shown to users on the consent page."),
-        render_kw=_NO_AUTOCOMPLETE,
+        render_kw=NO_AUTOCOMPLETE,
     )
     identifier = StringField(
         lazy_gettext("Identifier"),
@@ -75,7 +73,7 @@ class ApiForm(PageForm):
             "A URI such as https://api.example.com. Clients send it as the resource parameter and tokens"
             " carry it as their audience. You can't change it later."
         ),
-        render_kw=_CODE,
+        render_kw=CODE,
     )
     description = TextAreaField(
         lazy_gettext("Description"),
@@ -102,7 +100,7 @@ class ApiForm(PageForm):
         description=lazy_gettext(
             "In seconds, from 60 to 86400, or up to 3600 for JWTs. Leave empty for the organization's default."
         ),
-        render_kw={**_NO_AUTOCOMPLETE, "inputmode": "numeric", "maxlength": 6},
+        render_kw={**NO_AUTOCOMPLETE, "inputmode": "numeric", "maxlength": 6},
     )
     access_token_storage = RadioField(
         lazy_gettext("Revocation of JWTs"),
@@ -146,12 +144,6 @@ class ApiForm(PageForm):
         return {**fields, "status": "active" if self.is_active.data else "disabled"}
 
 
-class DeleteApiForm(PageForm):
-    """Confirms a deletion by the API's name."""
-
-    name = StringField(lazy_gettext("Name"), [InputRequired()], render_kw=_NO_AUTOCOMPLETE)
-
-
 class ScopeForm(PageForm):
     """The title and description of a scope for users."""
 
@@ -162,7 +154,7 @@ class ScopeForm(PageForm):
         description=lazy_gettext(
             "A verb and an object, such as “Read your calendar”. Without a title, users see the scope's name."
         ),
-        render_kw=_NO_AUTOCOMPLETE,
+        render_kw=NO_AUTOCOMPLETE,
     )
     description = StringField(
         lazy_gettext("Description"),
@@ -170,7 +162,7 @@ class ScopeForm(PageForm):
         description=lazy_gettext(
             "What it means for the user, including any risk, such as “Deleted files can't be restored”."
         ),
-        render_kw=_NO_AUTOCOMPLETE,
+        render_kw=NO_AUTOCOMPLETE,
     )
 
 
@@ -197,11 +189,8 @@ def new_api(context: PortalContext) -> PageResponse:
     if not offers_token_storage(context.actor, STORED):
         del form.access_token_storage
     if form.validate_on_submit():
-        try:
+        with form.show_errors(InvalidInput, Conflict):
             made = define_resource(context.actor, form.values())
-        except (InvalidInput, Conflict) as error:
-            form.add_errors(error)
-        else:
             return context.done(f"/apis/{made.public_id}", "api-defined")
     return _api_page(context, None, form)
 
@@ -227,7 +216,7 @@ def api_page(context: PortalContext, api_id: str) -> PageResponse:
     del form.identifier
     if not offers_token_storage(context.actor, api.access_token_storage):
         del form.access_token_storage
-    asks, code = False, None
+    asks = False
     losing: list[ScopeHolder] = []
     is_valid = form.validate_on_submit()
     if is_valid and not form.policy_confirmed.data:
@@ -238,30 +227,21 @@ def api_page(context: PortalContext, api_id: str) -> PageResponse:
             "access_policy",
         )
     elif is_valid:
-        try:
-            updated = update_resource(
-                context.actor,
-                api_id,
-                form.values(),
-                expected_version=form.version.data,
-                confirmed=form.confirmed.data,
-            )
-        except PreconditionFailed:
-            code = 412
-            form.add_error(
-                gettext(
-                    "Someone changed this API after you opened the page. Check the values and save again."
+        with form.show_edit_errors(gettext("this API"), api.version):
+            try:
+                updated = update_resource(
+                    context.actor,
+                    api_id,
+                    form.values(),
+                    expected_version=form.version.data,
+                    confirmed=form.confirmed.data,
                 )
-            )
-            form.version.data = api.version
-        except ScopesInUse as error:
-            asks = True
-            form.add_error(error.description, "scopes")
-        except (InvalidInput, Conflict) as error:
-            form.add_errors(error)
-        else:
-            return context.done(f"/apis/{api_id}", "saved" if updated.changed else "unchanged")
-    return _api_page(context, api, form, code=code, asks_to_confirm=asks, losing=losing)
+            except ScopesInUse as error:
+                asks = True
+                form.add_error(error.description, "scopes")
+            else:
+                return context.done(f"/apis/{api_id}", "saved" if updated.changed else "unchanged")
+    return _api_page(context, api, form, asks_to_confirm=asks, losing=losing)
 
 
 @portal_page("/apis/<api_id>/delete", "GET", "POST")
@@ -269,15 +249,10 @@ def delete_api(context: PortalContext, api_id: str) -> PageResponse:
     """Show the impact, and delete the API once its name is typed."""
     api = get_resource(context.actor, api_id)
     holders = list_resource_holders(context.actor, api_id)
-    form = DeleteApiForm()
-    form.name.label.text = gettext("Type %(name)s to confirm", name=api.name)
-    if form.validate_on_submit():
-        if form.name.data == api.name:
-            delete_resource(context.actor, api_id, confirmed=True)
-            return context.done("/apis", "api-deleted")
-        form.add_error(
-            gettext("This doesn't match the API's name. Type the name exactly as shown above."), "name"
-        )
+    form = TypedConfirmationForm()
+    if form.is_confirmed(api.name):
+        delete_resource(context.actor, api_id, confirmed=True)
+        return context.done("/apis", "api-deleted")
     return context.render(
         "portal/apis/delete.html",
         form=form,
@@ -302,27 +277,14 @@ def scope_page(context: PortalContext, scope_name: str) -> PageResponse:
     """Show and change the texts of one scope; an API's scopes are changed on the page of the API."""
     scope = get_scope(context.actor, scope_name)
     form = ScopeForm(title=scope.title, description=scope.description, version=scope.version)
-    code = None
     if form.validate_on_submit():
         texts = {"title": form.title.data or None, "description": form.description.data or None}
-        try:
+        with form.show_edit_errors(gettext("this scope"), scope.version):
             _, changed = update_scope(context.actor, scope_name, texts, expected_version=form.version.data)
-        except PreconditionFailed:
-            code, scope = 412, get_scope(context.actor, scope_name)
-            form.add_error(
-                gettext(
-                    "Someone changed this scope after you opened the page. Check the values and save again."
-                )
-            )
-            form.version.data = scope.version
-        except (InvalidInput, Conflict) as error:
-            form.add_errors(error)
-        else:
             return context.done("/scopes", "saved" if changed else "unchanged")
     return context.render(
         "portal/apis/scope.html",
         form=form,
-        code=code,
         scope=scope,
         may_change=can_edit_scope(context.actor, scope),
     )
@@ -333,7 +295,6 @@ def _api_page(
     api: ResourceRecord | None,
     form: ApiForm,
     *,
-    code: int | None = None,
     asks_to_confirm: bool = False,
     losing: Sequence[ScopeHolder] = (),
 ) -> BaseResponse:
@@ -342,7 +303,6 @@ def _api_page(
     return context.render(
         "portal/apis/form.html",
         form=form,
-        code=code,
         api=api,
         asks_to_confirm=asks_to_confirm,
         losing=losing,

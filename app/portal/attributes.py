@@ -15,6 +15,7 @@ from app.portal.labels import ATTRIBUTE_EDITORS, ATTRIBUTE_TYPES
 from app.rules.directory.attributes import Attribute, attributes_of
 from app.rules.errors import InvalidInput, NotFound
 from app.web.forms import (
+    CODE,
     PageForm,
     StringListField,
     VersionField,
@@ -27,7 +28,6 @@ from app.web.forms import (
 from app.web.languages import gettext, lazy_gettext, translate
 
 _PATH = "user_profile.attributes"
-_CODE = {"autocomplete": "off", "spellcheck": "false", "autocapitalize": "off"}
 
 
 class AttributeForm(PageForm):
@@ -44,7 +44,7 @@ class AttributeForm(PageForm):
         lazy_gettext("Key"),
         [InputRequired(), Length(max=40)],
         description=lazy_gettext("Used by the API, such as cost_center. You can't change it later."),
-        render_kw=_CODE,
+        render_kw=CODE,
     )
     type = SelectField(lazy_gettext("Type"), choices=ATTRIBUTE_TYPES, validate_choice=False)
     choices = StringListField(
@@ -70,7 +70,7 @@ class AttributeForm(PageForm):
         description=lazy_gettext(
             "Clients that map the attribute to a claim receive it if they are granted this scope."
         ),
-        render_kw=_CODE,
+        render_kw=CODE,
     )
     remove = SubmitField()
 

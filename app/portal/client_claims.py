@@ -18,24 +18,24 @@ from app.operations.users.app_roles import (
     remove_app_role,
 )
 from app.operations.users.groups import list_groups
-from app.portal.clients import client_page
+from app.portal.client_forms import ClientForm
+from app.portal.clients import client_page, edit_client
 from app.portal.context import PageResponse, PortalContext, Undo, portal_page
 from app.portal.labels import CLAIM_TARGETS
 from app.portal.users import identified_by
 from app.rules.clients.app_claims import ATTRIBUTE_PREFIX, STANDARD_SOURCES, TARGETS
 from app.rules.directory.attributes import attributes_of
-from app.rules.errors import Conflict, Forbidden, InvalidInput
-from app.web.forms import PageForm, VersionField
+from app.rules.errors import Conflict, InvalidInput
+from app.web.forms import CODE, NO_AUTOCOMPLETE, PageForm, VersionField
 from app.web.languages import gettext, lazy_gettext
 
 _EMPTY_ROWS = 2
-_CODE = {"autocomplete": "off", "spellcheck": "false", "autocapitalize": "off"}
 
 
 class RoleRow(Form):
     """One row of the table of roles; the rules check it together with the others."""
 
-    key = StringField(lazy_gettext("Key"), render_kw={**_CODE, "maxlength": 64})
+    key = StringField(lazy_gettext("Key"), render_kw={**CODE, "maxlength": 64})
     name = StringField(lazy_gettext("Name"), render_kw={"autocomplete": "off", "maxlength": 100})
 
 
@@ -54,7 +54,7 @@ class RolesForm(PageForm):
 class MappingRow(Form):
     """One row of the table of claims; the rules check it together with the others."""
 
-    claim = StringField(lazy_gettext("Claim"), render_kw={**_CODE, "maxlength": 100})
+    claim = StringField(lazy_gettext("Claim"), render_kw={**CODE, "maxlength": 100})
     source = SelectField(lazy_gettext("Source"), validate_choice=False)
     targets = SelectMultipleField(
         lazy_gettext("Targets"),
@@ -65,10 +65,9 @@ class MappingRow(Form):
     )
 
 
-class ClaimsForm(PageForm):
+class ClaimsForm(ClientForm):
     """The claims that the client receives."""
 
-    version = VersionField()
     claim_mappings = FieldList(FormField(MappingRow), lazy_gettext("Claims"))
 
     def values(self) -> dict[str, Any]:
@@ -89,7 +88,7 @@ class AssignmentForm(PageForm):
 
     role = SelectField(lazy_gettext("Role"), validate_choice=False)
     email = StringField(
-        lazy_gettext("Email address or ID of the user"), [Length(max=254)], render_kw={"autocomplete": "off"}
+        lazy_gettext("Email address or ID of the user"), [Length(max=254)], render_kw=NO_AUTOCOMPLETE
     )
     group_id = SelectField(lazy_gettext("Or a group"), validate_choice=False)
 
@@ -153,21 +152,7 @@ def client_claims(context: PortalContext, client_id: str) -> PageResponse:
     for row in form.claim_mappings:
         unknown = row.source.data and row.source.data not in choices
         row.source.choices = choices | ({row.source.data: row.source.data} if unknown else {})
-    if form.validate_on_submit():
-        try:
-            with form.show_edit_errors(gettext("this client"), found.version):
-                updated = update_client(
-                    context.actor, client_id, form.values(), expected_version=form.version.data
-                )
-                return context.done(
-                    f"/clients/{found.client_id}/claims", "saved" if updated.changed else "unchanged"
-                )
-        except Forbidden as error:
-            if not error.errors:
-                raise
-            # A trusted client needs the permission to trust clients.
-            form.add_errors(error)
-    return client_page(context, found, "claims", form=form)
+    return edit_client(context, found, "claims", form)
 
 
 def _roles_page(

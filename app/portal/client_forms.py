@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from wtforms import BooleanField, SelectChoice, SelectField, StringField, SubmitField, TextAreaField, URLField
+from wtforms import BooleanField, SelectChoice, SelectField, SubmitField, TextAreaField, URLField
 from wtforms.validators import InputRequired, Length
 
 from app.operations.clients.client_permissions import grantable_permissions
@@ -23,10 +23,16 @@ from app.rules.actor import Actor
 from app.rules.clients import client_types
 from app.rules.clients.client_types import CLIENT_TYPES
 from app.rules.strict_json import InvalidJson, load_object
-from app.web.forms import CheckboxListField, PageForm, StringListField, VersionField, plain_text_field
+from app.web.forms import (
+    NO_AUTOCOMPLETE,
+    CheckboxListField,
+    PageForm,
+    StringListField,
+    VersionField,
+    plain_text_field,
+)
 from app.web.languages import gettext, lazy_gettext, translate
 
-_NO_AUTOCOMPLETE = {"autocomplete": "off"}
 _LINES = {"spellcheck": "false", "autocapitalize": "off"}
 _ACCOUNT, _OTHER = lazy_gettext("Account"), lazy_gettext("Other scopes")
 _DEFAULT = {"": lazy_gettext("Organization's default")}
@@ -49,6 +55,16 @@ class JwksField(TextAreaField):
         return (
             self.data if isinstance(self.data, str) else json.dumps(self.data, indent=2) if self.data else ""
         )
+
+
+class ClientForm(PageForm):
+    """A page that changes a client."""
+
+    version = VersionField()
+
+    def values(self) -> dict[str, Any]:
+        """Return the fields as the operation takes them."""
+        raise NotImplementedError
 
 
 class ScopesForm(PageForm):
@@ -137,10 +153,9 @@ class RegistrationForm(ScopesForm):
         return values
 
 
-class RedirectsForm(PageForm):
+class RedirectsForm(ClientForm):
     """The page Redirects."""
 
-    version = VersionField()
     redirect_uris = StringListField(
         lazy_gettext("Redirect URIs"),
         description=lazy_gettext(
@@ -158,7 +173,7 @@ class RedirectsForm(PageForm):
         description=lazy_gettext(
             "Gatehouse notifies this URL when a user signs out (OpenID Connect Back-Channel Logout)."
         ),
-        render_kw=_NO_AUTOCOMPLETE,
+        render_kw=NO_AUTOCOMPLETE,
     )
 
     def values(self) -> dict[str, Any]:
@@ -170,10 +185,9 @@ class RedirectsForm(PageForm):
         }
 
 
-class AccessForm(ScopesForm):
+class AccessForm(ClientForm, ScopesForm):
     """The page Scopes; approval is only shown to actors who decide it, and only sent if it was shown."""
 
-    version = VersionField()
     optional_scopes = CheckboxListField(
         lazy_gettext("Optional scopes"),
         description=lazy_gettext("Scopes that users can decline on the consent page."),
@@ -207,10 +221,9 @@ class AccessForm(ScopesForm):
         return values
 
 
-class DetailsForm(PageForm):
+class DetailsForm(ClientForm):
     """The page Details; trust is only shown to actors who decide it, and only sent if it was shown."""
 
-    version = VersionField()
     name = plain_text_field(
         lazy_gettext("Name"),
         max_length=100,
@@ -238,17 +251,17 @@ class DetailsForm(PageForm):
     client_uri = URLField(
         lazy_gettext("Home page"),
         description=lazy_gettext("Linked on the consent page."),
-        render_kw=_NO_AUTOCOMPLETE,
+        render_kw=NO_AUTOCOMPLETE,
     )
     logo_uri = URLField(
         lazy_gettext("Logo URL"),
         description=lazy_gettext(
             "A PNG, JPEG, GIF or WebP image of up to 256 KiB. Sign-in and consent pages show a copy of it."
         ),
-        render_kw=_NO_AUTOCOMPLETE,
+        render_kw=NO_AUTOCOMPLETE,
     )
-    policy_uri = URLField(lazy_gettext("Privacy policy"), render_kw=_NO_AUTOCOMPLETE)
-    tos_uri = URLField(lazy_gettext("Terms of service"), render_kw=_NO_AUTOCOMPLETE)
+    policy_uri = URLField(lazy_gettext("Privacy policy"), render_kw=NO_AUTOCOMPLETE)
+    tos_uri = URLField(lazy_gettext("Terms of service"), render_kw=NO_AUTOCOMPLETE)
     contacts = StringListField(
         lazy_gettext("Contacts"),
         description=lazy_gettext("Email addresses of the people responsible, one per line."),
@@ -270,10 +283,9 @@ class DetailsForm(PageForm):
         return values
 
 
-class AdvancedForm(PageForm):
+class AdvancedForm(ClientForm):
     """The page Advanced; token exchange is only shown to actors who decide it, and only sent if it was shown."""
 
-    version = VersionField()
     grant_types = CheckboxListField(
         lazy_gettext("Grant types"), description=lazy_gettext("How the client can get tokens.")
     )
@@ -312,7 +324,7 @@ class AdvancedForm(PageForm):
         description=lazy_gettext(
             "Where the client publishes its keys. Enter either this URL or the keys above."
         ),
-        render_kw=_NO_AUTOCOMPLETE,
+        render_kw=NO_AUTOCOMPLETE,
     )
     security_profile = SelectField(
         lazy_gettext("Security profile"),
@@ -386,12 +398,6 @@ class AdvancedForm(PageForm):
         if self.token_exchange.raw_data:
             values["token_exchange"] = self.token_exchange.data or None
         return values
-
-
-class DeleteClientForm(PageForm):
-    """Confirms a deletion by the client's name."""
-
-    name = StringField(lazy_gettext("Name"), [InputRequired()], render_kw=_NO_AUTOCOMPLETE)
 
 
 def _group(scope: ScopeRecord) -> str:

@@ -67,15 +67,12 @@ def approve_request(context: PortalContext, request_id: str) -> PageResponse:
         name=context.organization.name,
     )
     if form.validate_on_submit():
-        try:
+        with form.show_errors(Conflict):
             decision = {"verified": form.verified.data, "client_version": form.version.data}
             approve_client_request(context.actor, request_id, decision)
-        except Conflict as error:
-            form.add_errors(error)
-            form.version.data = record.client_version
-        else:
             return context.done("/client-requests", "client-request-approved")
-    return _page(context, "approve", record, form, 409 if form.errors else None)
+        form.version.data = record.client_version
+    return _page(context, "approve", record, form)
 
 
 @portal_page("/client-requests/<request_id>/decline", "GET", "POST")
@@ -83,26 +80,19 @@ def decline_request(context: PortalContext, request_id: str) -> PageResponse:
     """Decline a request with a message for the member."""
     record = get_client_request(context.actor, request_id)
     context.actor.require("clients:trust")
-    form, code = DeclineRequestForm(), None
+    form = DeclineRequestForm()
     form.message.description = gettext("Optional. %(user_email)s sees it.", user_email=record.user_email)
     if form.validate_on_submit():
-        try:
+        with form.show_errors(InvalidInput, Conflict):
             decline_client_request(context.actor, request_id, {"message": form.message.data or None})
-        except (InvalidInput, Conflict) as error:
-            form.add_errors(error)
-            code = error.status
-        else:
             return context.done("/client-requests", "client-request-declined")
-    return _page(context, "decline", record, form, code)
+    return _page(context, "decline", record, form)
 
 
-def _page(
-    context: PortalContext, name: str, record: ClientRequestRecord, form: PageForm, code: int | None
-) -> PageResponse:
+def _page(context: PortalContext, name: str, record: ClientRequestRecord, form: PageForm) -> PageResponse:
     return context.render(
         f"portal/client_requests/{name}.html",
         form=form,
-        code=code,
         record=record,
         scope_titles=_scope_titles(context),
         trust_levels=TRUST_LEVELS,

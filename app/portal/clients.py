@@ -25,7 +25,7 @@ from app.operations.clients.scopes import list_offered_scopes
 from app.portal.client_forms import (
     AccessForm,
     AdvancedForm,
-    DeleteClientForm,
+    ClientForm,
     DetailsForm,
     RedirectsForm,
     RegistrationForm,
@@ -42,6 +42,7 @@ from app.portal.labels import (
 from app.portal.redirect_uris import EXAMPLES, check_url, judge_redirect_uris
 from app.rules.clients.client_types import CLIENT_TYPES
 from app.rules.errors import Conflict, Forbidden, InvalidInput
+from app.web.forms import TypedConfirmationForm
 from app.web.languages import ago, counted, gettext, html_gettext, lazy_gettext
 
 _LISTING = "portal clients"
@@ -206,7 +207,7 @@ def client_redirects(context: PortalContext, client_id: str) -> PageResponse:
         else []
     )
     variables = {"verdicts": verdicts, "check_url": check_url(context, found.type)}
-    return _edit(context, found, "redirects", form, **variables, examples=EXAMPLES.get(found.type, ()))
+    return edit_client(context, found, "redirects", form, **variables, examples=EXAMPLES.get(found.type, ()))
 
 
 @portal_page("/clients/<client_id>/access", "GET", "POST")
@@ -226,7 +227,7 @@ def client_access(context: PortalContext, client_id: str) -> PageResponse:
     scopes = form.all_scopes()
     form.optional_scopes.choices = [scope for scope in scopes if scope != "openid"]
     form.approved_scopes.choices = scopes
-    return _edit(context, found, "access", form, **scope_variables)
+    return edit_client(context, found, "access", form, **scope_variables)
 
 
 @portal_page("/clients/<client_id>/details", "GET", "POST")
@@ -234,7 +235,7 @@ def client_details(context: PortalContext, client_id: str) -> PageResponse:
     """Show and change what users read about the client, and whether it is active."""
     found = get_client(context.actor, client_id)
     form = DetailsForm(obj=found, is_active=found.status == "active")
-    return _edit(context, found, "details", form)
+    return edit_client(context, found, "details", form)
 
 
 @portal_page("/clients/<client_id>/advanced", "GET", "POST")
@@ -245,7 +246,7 @@ def client_advanced(context: PortalContext, client_id: str) -> PageResponse:
     form.set_type_choices(found.type)
     if found.any_secret_method and not form.is_submitted():
         form.token_endpoint_auth_method.data = ""
-    return _edit(context, found, "advanced", form)
+    return edit_client(context, found, "advanced", form)
 
 
 @portal_page("/clients/<client_id>/delete", "GET", "POST")
@@ -253,15 +254,10 @@ def client_delete(context: PortalContext, client_id: str) -> PageResponse:
     """Show the impact, and delete the client once its name is typed. Requires a fresh sign-in."""
     preview = preview_deletion(context.actor, client_id)
     found = preview.client
-    form = DeleteClientForm()
-    form.name.label.text = gettext("Type %(name)s to confirm", name=found.name)
-    if form.validate_on_submit():
-        if form.name.data == found.name:
-            delete_client(context.actor, client_id)
-            return context.done("/clients", "client-deleted")
-        form.add_error(
-            gettext("This doesn't match the client's name. Type the name exactly as shown above."), "name"
-        )
+    form = TypedConfirmationForm()
+    if form.is_confirmed(found.name):
+        delete_client(context.actor, client_id)
+        return context.done("/clients", "client-deleted")
     live = sum(secret.live_tokens for secret in preview.secrets)
     impact = (
         gettext(
@@ -319,12 +315,8 @@ def _tab(url: str, label: str, path: str, *, is_current: bool) -> dict[str, Any]
     return {"label": label, "url": f"{url}/{path}".rstrip("/"), "current": is_current}
 
 
-def _edit(
-    context: PortalContext,
-    client: ClientRecord,
-    tab: str,
-    form: RedirectsForm | AccessForm | DetailsForm | AdvancedForm,
-    **variables: Any,
+def edit_client(
+    context: PortalContext, client: ClientRecord, tab: str, form: ClientForm, **variables: Any
 ) -> PageResponse:
     """Show the form of a tab, or save it; errors are shown at their fields."""
     if form.validate_on_submit():

@@ -20,7 +20,7 @@ from app.operations.users.groups import (
 from app.portal.context import Confirmation, PageResponse, PortalContext, Undo, portal_page, search_query
 from app.portal.users import identified_by
 from app.rules.errors import Conflict, InvalidInput
-from app.web.forms import PageForm, VersionField, plain_text_field
+from app.web.forms import NO_AUTOCOMPLETE, PageForm, VersionField, plain_text_field
 from app.web.languages import counted, gettext, lazy_gettext
 
 _LISTING = "portal groups"
@@ -49,7 +49,7 @@ class MemberForm(PageForm):
     email = StringField(
         lazy_gettext("Email address or ID of the user"),
         [InputRequired(), Length(max=254)],
-        render_kw={"autocomplete": "off"},
+        render_kw=NO_AUTOCOMPLETE,
     )
 
 

@@ -15,7 +15,7 @@ from app.operations.organizations.instance_limits import (
 )
 from app.portal.context import PageResponse, PortalContext, portal_page
 from app.portal.setting_forms import choice_label, describe_setting, describe_value
-from app.portal.setting_texts import TOPICS
+from app.portal.setting_texts import SETTING_LABELS, TOPICS
 from app.rules.errors import NotFound
 from app.rules.organizations.instance_limits import BOUNDABLE, allowed_values
 from app.rules.organizations.organizations import ROOT_SLUG
@@ -27,7 +27,7 @@ from app.web.languages import gettext, lazy_gettext, number
 _LABELS = {
     "authentication.recovery.password_reset": lazy_gettext("Allow password reset"),
     "authentication.recovery.reset_ttl_seconds": lazy_gettext("Password reset link lifetime"),
-    **{path: label for topic in TOPICS.values() for path, label in topic.labels.items()},
+    **SETTING_LABELS,
 }
 _NUMBER = {"autocomplete": "off", "inputmode": "numeric"}
 
@@ -67,8 +67,8 @@ def instance_limits(context: PortalContext) -> PageResponse:
             [(path, label, _describe(path, view.bounds.get(path))) for path, label in limited],
         )
         for key, topic in TOPICS.items()
-        for heading, rows in topic.groups
-        if (limited := [row for row in rows if row[0] in BOUNDABLE])
+        for heading, labels in topic.groups.items()
+        if (limited := [(path, label) for path, label in labels.items() if path in BOUNDABLE])
     ]
     on_pages = {path for topic in TOPICS.values() for path in topic.paths}
     others = [path for path in BOUNDABLE if path not in on_pages]

@@ -6,7 +6,7 @@ from typing import Any
 
 from flask import request
 from wtforms import EmailField, StringField, SubmitField
-from wtforms.validators import InputRequired, Length
+from wtforms.validators import Length
 
 from app.operations.organizations.organizations import (
     OrganizationRecord,
@@ -22,7 +22,7 @@ from app.operations.sign_in.reauthentication import require_fresh_sign_in
 from app.portal.context import Confirmation, PageResponse, PortalContext, Undo, portal_page, search_query
 from app.rules.errors import Conflict, InvalidInput, NotFound
 from app.rules.organizations.organizations import ROOT_SLUG
-from app.web.forms import PageForm, plain_text_field
+from app.web.forms import NO_AUTOCOMPLETE, PageForm, TypedConfirmationForm, plain_text_field
 from app.web.languages import counted, gettext, lazy_gettext
 
 _STATUSES = {
@@ -31,7 +31,6 @@ _STATUSES = {
     "deleted": lazy_gettext("Deleted"),
 }
 _LISTING = "portal organizations"
-_NO_AUTOCOMPLETE = {"autocomplete": "off"}
 
 
 class OrganizationForm(PageForm):
@@ -49,12 +48,12 @@ class OrganizationForm(PageForm):
         description=lazy_gettext(
             "Part of its URLs. It can't be changed later. Leave empty to derive it from the name."
         ),
-        render_kw={**_NO_AUTOCOMPLETE, "spellcheck": "false"},
+        render_kw={**NO_AUTOCOMPLETE, "spellcheck": "false"},
     )
     email = EmailField(
         lazy_gettext("Administrator's email"),
         description=lazy_gettext("Optional. The administrator receives an invitation."),
-        render_kw=_NO_AUTOCOMPLETE,
+        render_kw=NO_AUTOCOMPLETE,
     )
     person = plain_text_field(
         lazy_gettext("Administrator's name"), max_length=100, description=lazy_gettext("Optional.")
@@ -75,26 +74,6 @@ class OrganizationStatusForm(PageForm):
 
     resume = SubmitField(lazy_gettext("Resume"))
     restore = SubmitField(lazy_gettext("Restore"))
-
-
-class DeleteOrganizationForm(PageForm):
-    """Confirms a deletion by the organization's ID."""
-
-    slug = StringField(
-        lazy_gettext("ID"), [InputRequired()], render_kw={**_NO_AUTOCOMPLETE, "spellcheck": "false"}
-    )
-
-    def is_confirmed(self, slug: str) -> bool:
-        """Return whether the form was sent with this ID; otherwise show an error at the field."""
-        self.slug.label.text = gettext("Type %(slug)s to confirm", slug=slug)
-        if not self.validate_on_submit():
-            return False
-        if self.slug.data != slug:
-            self.add_error(
-                gettext("This doesn't match the organization's ID. Type the ID exactly as shown above."),
-                "slug",
-            )
-        return not self.errors
 
 
 def _require_root(context: PortalContext) -> None:
@@ -219,7 +198,7 @@ def organization_delete(context: PortalContext, slug: str) -> PageResponse:
     context.actor.require("organizations:write")
     require_fresh_sign_in(context.actor)
     found = get_organization(context.actor, slug)
-    form = DeleteOrganizationForm()
+    form = TypedConfirmationForm()
     if form.is_confirmed(slug):
         delete_organization(context.actor, slug)
         return context.done(f"/organizations/{slug}", "organization-deleted")

@@ -43,10 +43,17 @@ from app.rules.directory.permissions import (
     effective_roles,
 )
 from app.rules.errors import Conflict, InvalidInput, NotFound
-from app.web.forms import CheckboxListField, PageForm, StringListField, VersionField, plain_text_field
+from app.web.forms import (
+    CODE,
+    NO_AUTOCOMPLETE,
+    CheckboxListField,
+    PageForm,
+    StringListField,
+    VersionField,
+    plain_text_field,
+)
 from app.web.languages import gettext, lazy_gettext, translate
 
-_NO_AUTOCOMPLETE = {"autocomplete": "off"}
 _LISTING = "portal administrators"
 
 
@@ -60,7 +67,7 @@ class RoleForm(PageForm):
         description=lazy_gettext(
             "Used by the API: lowercase letters, digits, _ and -. It can't be changed later."
         ),
-        render_kw={**_NO_AUTOCOMPLETE, "spellcheck": "false", "autocapitalize": "off"},
+        render_kw=CODE,
     )
     name = plain_text_field(lazy_gettext("Name"), max_length=60, required=True)
     description = plain_text_field(lazy_gettext("Description"), max_length=300)
@@ -238,7 +245,7 @@ class InvitationForm(PageForm):
         description=lazy_gettext(
             "They receive an invitation by email. If no mail server is configured, you get a link to share."
         ),
-        render_kw=_NO_AUTOCOMPLETE,
+        render_kw=NO_AUTOCOMPLETE,
     )
     name = plain_text_field(
         lazy_gettext("Name"), max_length=100, description=lazy_gettext("Optional. Used in the invitation.")
@@ -255,7 +262,7 @@ class AdministratorForm(InvitationForm):
             "Existing users get the role immediately. Anyone else receives an invitation by email. If no"
             " mail server is configured, you get a link to share. You can also enter a user ID (usr_…)."
         ),
-        render_kw=_NO_AUTOCOMPLETE,
+        render_kw=NO_AUTOCOMPLETE,
     )
     role = RadioField(lazy_gettext("Role"), validate_choice=False)
 

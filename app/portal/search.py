@@ -11,7 +11,7 @@ from flask import redirect
 from app.operations.clients.clients import list_clients
 from app.operations.users.users import list_users
 from app.portal.context import PageResponse, PortalContext, navigation, portal_page, search_query
-from app.portal.docs import require_reader, search_docs
+from app.portal.docs import matches, require_reader, search_docs
 from app.portal.labels import CLIENT_TYPE_LABELS
 from app.portal.setting_texts import TOPICS
 from app.rules.actor import Actor
@@ -90,11 +90,10 @@ def _settings(actor: Actor, query: str) -> Iterator[SearchResult]:
     words = query.casefold().split()
     found = 0
     for topic in TOPICS.values():
-        for _, rows in topic.groups:
-            for path, label in rows:
-                if found < _MAX_RESULTS and _matches(words, f"{label} {path} {topic.title}"):
-                    found += 1
-                    yield SearchResult(label, topic.title, f"/settings/{topic.key}#{path.replace('.', '-')}")
+        for path, label in topic.labels.items():
+            if found < _MAX_RESULTS and matches(words, f"{label} {path} {topic.title}"):
+                found += 1
+                yield SearchResult(label, topic.title, f"/settings/{topic.key}#{path.replace('.', '-')}")
 
 
 def _pages(context: PortalContext, query: str) -> list[SearchResult]:
@@ -104,10 +103,5 @@ def _pages(context: PortalContext, query: str) -> list[SearchResult]:
         SearchResult(entry.label, title or "", entry.url.removeprefix(base))
         for title, entries in navigation(context.organization, context.actor, "")
         for entry in entries
-        if words and _matches(words, f"{entry.label}")
+        if words and matches(words, entry.label)
     ]
-
-
-def _matches(words: list[str], text: str) -> bool:
-    folded = text.casefold()
-    return all(word in folded for word in words)

@@ -32,7 +32,14 @@ from app.rules.organizations.settings_table import (
     Text,
 )
 from app.rules.strict_json import InvalidJson, load_object
-from app.web.forms import CheckboxListField, NumberField, PageForm, StringListField, VersionField
+from app.web.forms import (
+    NO_AUTOCOMPLETE,
+    CheckboxListField,
+    NumberField,
+    PageForm,
+    StringListField,
+    VersionField,
+)
 from app.web.languages import counted, duration, gettext, lazy_gettext, number, translate
 
 _NONE = lazy_gettext("none")
@@ -231,7 +238,7 @@ def _field(setting: Setting, label: str, limit: Mapping[str, Any]) -> Any:
         return TextAreaField(label, description=description, render_kw={"rows": 3})
     if isinstance(kind, Text) and kind.format == "color":
         return StringField(label, widget=ColorInput(), description=description)
-    return StringField(label, description=description, render_kw={"autocomplete": "off"})
+    return StringField(label, description=description, render_kw=NO_AUTOCOMPLETE)
 
 
 def _range(path: str, kind: Number, limit: Mapping[str, Any]) -> str:

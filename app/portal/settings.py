@@ -37,7 +37,7 @@ from app.portal.context import (
     portal,
     portal_page,
 )
-from app.portal.organizations import DeleteOrganizationForm, deletion_of
+from app.portal.organizations import deletion_of
 from app.portal.setting_forms import (
     ACCENT_COLOR,
     UNITS,
@@ -58,7 +58,7 @@ from app.rules.organizations.branding import DEFAULT_ACCENT, describe_accent
 from app.rules.organizations.settings import value_at
 from app.rules.organizations.settings_table import SETTINGS
 from app.web.flash import flash
-from app.web.forms import PageForm, VersionField, plain_text_field
+from app.web.forms import PageForm, TypedConfirmationForm, VersionField, plain_text_field
 from app.web.languages import gettext, lazy_gettext, translate
 
 
@@ -170,7 +170,7 @@ def delete(context: PortalContext) -> PageResponse:
     context.actor.require("organization:delete")
     require_fresh_sign_in(context.actor)
     record = get_organization(context.actor, slug)
-    form = DeleteOrganizationForm()
+    form = TypedConfirmationForm()
     if form.is_confirmed(slug):
         deleted = delete_organization(context.actor, slug)
         once = {"notice": "organization-deleted", "name": deleted.name, "purge_at": deleted.purge_at}

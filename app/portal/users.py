@@ -6,8 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from flask import request
-from wtforms import StringField
-from wtforms.validators import InputRequired
 
 from app.operations.directory.users import UserSnapshot
 from app.operations.store.rows import MAX_LIMIT
@@ -35,7 +33,7 @@ from app.rules.directory.permissions import effective_roles
 from app.rules.errors import Conflict, NotFound
 from app.rules.sign_in.browser_names import browser_name
 from app.rules.users.profile import STATUSES
-from app.web.forms import PageForm
+from app.web.forms import PageForm, TypedConfirmationForm
 from app.web.languages import counted, gettext, lazy_gettext, translate
 
 _USERS = "portal users"
@@ -44,16 +42,6 @@ _STATUSES = {
     "disabled": lazy_gettext("Disabled"),
 }
 _REGISTRATIONS = "portal registrations"
-
-
-class DeleteUserForm(PageForm):
-    """Confirms a deletion by the user's email address."""
-
-    email = StringField(
-        lazy_gettext("Type this email address to confirm"),
-        [InputRequired()],
-        render_kw={"autocomplete": "off"},
-    )
 
 
 def identified_by(email_or_id: str) -> dict[str, str]:
@@ -207,20 +195,12 @@ def delete_user_page(context: PortalContext, user_id: str) -> PageResponse:
     """Show the impact, and delete the user once the email is typed. Requires a fresh sign-in."""
     context.actor.require("users:write")
     record = get_user_record(context.actor, user_id)
-    form = DeleteUserForm()
-    if form.validate_on_submit():
-        if form.email.data != record.user.email:
-            form.add_error(
-                gettext(
-                    "This doesn't match the user's email address. Type the address exactly as shown above."
-                ),
-                "email",
-            )
-        else:
-            with form.show_errors(Conflict):
-                delete_user(context.actor, user_id)
-                return context.done("/users", "user-deleted")
     user = record.user
+    form = TypedConfirmationForm()
+    if form.is_confirmed(user.email):
+        with form.show_errors(Conflict):
+            delete_user(context.actor, user_id)
+            return context.done("/users", "user-deleted")
     roles = ", ".join(_role_names(context, record.roles))
     sessions = counted(len(list_user_sessions(context.actor, user_id)), "session")
     impact = (

@@ -29,6 +29,10 @@ from app.rules.directory.attributes import BOOLEAN, DATE, INTEGER, LIST, MAX_TEX
 from app.rules.errors import Conflict, DomainError, InvalidInput, PreconditionFailed
 from app.web.languages import gettext, translate
 
+NO_AUTOCOMPLETE: Mapping[str, str] = {"autocomplete": "off"}
+"""Attributes of a field that browsers do not complete."""
+CODE: Mapping[str, str] = {**NO_AUTOCOMPLETE, "spellcheck": "false", "autocapitalize": "off"}
+"""Attributes of a field for an identifier."""
 # Of a list, before its field scrolls.
 _MAX_ROWS = 12
 
@@ -158,8 +162,21 @@ def plain_text_field(
         label,
         [*checks, Length(max=max_length)],
         description=description,
-        render_kw={"autocomplete": "off"},
+        render_kw=NO_AUTOCOMPLETE,
     )
+
+
+class TypedConfirmationForm(PageForm):
+    """Confirms a deletion: the user types the name of what is deleted."""
+
+    typed = StringField(validators=[InputRequired()], render_kw=CODE)
+
+    def is_confirmed(self, name: str) -> bool:
+        """Return whether the form was sent with this name; otherwise show an error at the field."""
+        self.typed.label.text = gettext("Type %(name)s to confirm", name=name)
+        if self.validate_on_submit() and self.typed.data != name:
+            self.add_error(gettext("This doesn't match. Type it exactly as shown above."), "typed")
+        return self.is_submitted() and not self.errors
 
 
 class StringListField(TextAreaField):

@@ -163,10 +163,10 @@ def test_client_is_registered_rotated_and_deleted(page: Any, live_server: Any, a
     # Delete: the name has to be typed.
     page.click(".tabs >> text=Settings")
     page.click("text=Delete client")
-    page.fill("#name", "Acme")
+    page.fill("#typed", "Acme")
     page.click("button:has-text('Delete')")
-    assert page.get_attribute("#name", "aria-invalid") == "true"
-    page.fill("#name", "Acme Web")
+    assert page.get_attribute("#typed", "aria-invalid") == "true"
+    page.fill("#typed", "Acme Web")
     page.click("button:has-text('Delete')")
     assert "Client deleted" in page.inner_text("[role=status]")
     assert "No clients yet" in page.inner_text("main")

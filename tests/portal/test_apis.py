@@ -141,9 +141,9 @@ def test_scopes_in_use_are_removed_only_after_confirmation(
     ada.get(f"{path}/delete")
     assert "1 client will lose access" in ada.text
     assert "Shop" in ada.text
-    wrong = ada.send(f"{path}/delete", name="Apy")
+    wrong = ada.send(f"{path}/delete", typed="Apy")
     assert wrong.status_code == 400
-    ada.send(f"{path}/delete", name="API")
+    ada.send(f"{path}/delete", typed="API")
     ada.follow()
     assert "API deleted" in ada.text
     with app.app_context():

@@ -296,8 +296,8 @@ def test_deletion_requires_name(make: Any, acme: Any, ada: Any) -> None:
     ada.get(path)
     assert "Impact" in ada.text
 
-    assert ada.send(path, name="orchard").status_code == 400
-    ada.send(path, name="Orchard")
+    assert ada.send(path, typed="orchard").status_code == 400
+    ada.send(path, typed="Orchard")
     ada.follow()
 
     assert "Client deleted" in ada.text
@@ -314,7 +314,7 @@ def test_deletion_requires_fresh_sign_in(make: Any, portal_user: Any, database: 
     ada.get(f"/clients/{client.client_id}/details")
     _age_sessions(database)
 
-    answer = ada.send(path, name="Orchard")
+    answer = ada.send(path, typed="Orchard")
 
     assert answer.status_code == 303
     assert answer.headers["Location"].startswith(

@@ -79,8 +79,8 @@ def test_suspended_organization_refuses_sign_ins_until_resumed(
 
 
 def test_deletion_requires_id_and_can_be_restored(acme: Any, ada: Any, operator: Any) -> None:
-    assert operator.send("/organizations/acme/delete", slug="acm").status_code == 400
-    operator.send("/organizations/acme/delete", slug="acme")
+    assert operator.send("/organizations/acme/delete", typed="acm").status_code == 400
+    operator.send("/organizations/acme/delete", typed="acme")
     operator.follow()
     assert "Organization deleted" in operator.text
     assert ada.get("").status_code == 404
@@ -98,7 +98,7 @@ def test_root_cannot_be_suspended_or_deleted(operator: Any) -> None:
     assert "Suspend" not in operator.text and "Delete" not in operator.text
 
     assert operator.send("/organizations/root/suspend").status_code == 409
-    assert operator.send("/organizations/root/delete", slug="root").status_code == 409
+    assert operator.send("/organizations/root/delete", typed="root").status_code == 409
 
 
 def test_unknown_action_is_rejected(acme: Any, operator: Any) -> None:

@@ -246,9 +246,9 @@ def test_organization_is_renamed(ada: Any) -> None:
 
 
 def test_organization_deletion_requires_id(ada: Any) -> None:
-    assert ada.send("/settings/delete", slug="other").status_code == 400
+    assert ada.send("/settings/delete", typed="other").status_code == 400
 
-    ada.submit("/settings/delete", slug="acme")
+    ada.submit("/settings/delete", typed="acme")
 
     assert "Acme is deleted" in ada.text
     assert "Acme is deleted" not in ada.http.get("/login").text

@@ -74,8 +74,8 @@ def test_deletion_requires_email(ada: Any, bob: Any) -> None:
     path = f"/users/{bob.public_id}/delete"
     ada.get(path)
     assert "Impact" in ada.text and bob.public_id in ada.text
-    assert ada.send(path, email="ada@acme.example").status_code == 400
-    ada.send(path, email=bob.email)
+    assert ada.send(path, typed="ada@acme.example").status_code == 400
+    ada.send(path, typed=bob.email)
     ada.follow()
     assert "User deleted" in ada.text and "bob@acme.example" not in ada.text
     assert ada.get(f"/users/{bob.public_id}").status_code == 404
@@ -83,7 +83,7 @@ def test_deletion_requires_email(ada: Any, bob: Any) -> None:
 
 def test_last_administrator_cannot_be_disabled_or_deleted(ada: Any) -> None:
     page = f"/users/{ada.user.public_id}"
-    for path, fields in ((f"{page}/disable", {}), (f"{page}/delete", {"email": ada.user.email})):
+    for path, fields in ((f"{page}/disable", {}), (f"{page}/delete", {"typed": ada.user.email})):
         ada.get(page)
         answer = ada.send(path, **fields)
         assert answer.status_code == 409 and "last administrator" in ada.text, path

@@ -44,6 +44,7 @@ SETTINGS: dict[str, Any] = {
 # Values that make an empty field valid, by the last part of its name.
 TYPED: dict[str, str] = {
     "name": "Orchard",
+    "typed": "Orchard",
     "email": "newcomer@example.com",
     "identifier": "https://api.example/",
     "id": "role-1",

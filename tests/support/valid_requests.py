@@ -48,7 +48,7 @@ FORMS: dict[str, dict[str, Any]] = {
         "access_policy": "open",
         **{f"scopes-{line}-name": "" for line in range(4)},
     },
-    "portal.delete_api": {"name": "API"},
+    "portal.delete_api": {"typed": "API"},
     "portal.scope_page": {"title": "Read plain things"},
     "portal.new_role": {
         "key": "support",
@@ -57,9 +57,9 @@ FORMS: dict[str, dict[str, Any]] = {
         "more_permissions": "",
     },
     "portal.role": {"remove": "1"},
-    "portal.organization_delete": {"slug": "acme-corner"},
+    "portal.organization_delete": {"typed": "acme-corner"},
     "portal.organization_page": {"resume": "1"},
-    "portal.delete": {"slug": "acme-corner"},
+    "portal.delete": {"typed": "acme-corner"},
     "portal.general": {"name": "Renamed"},
     "portal.rotate_keys": {"algorithm": "EdDSA"},
     "portal.setting_topic": {"branding.theme": "dark"},
@@ -217,7 +217,7 @@ class Requests(AccountRequests, ProtocolRequests):
     def _typed(self, endpoint: str) -> dict[str, str]:
         """Return the values that name things of this organization."""
         if endpoint == "portal.delete_user_page":
-            return {"email": self.secured.email}
+            return {"typed": self.secured.email}
         if endpoint == "portal.token_inspector":
             return {"token": new_token(ACCESS_TOKEN, self.organization.id)}
         if endpoint == "portal.playground_home":
