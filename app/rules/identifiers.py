@@ -22,6 +22,7 @@ import zlib
 from base64 import urlsafe_b64encode
 from dataclasses import dataclass
 from datetime import datetime
+from typing import ClassVar
 from uuid import UUID
 
 from app.rules.languages.translation import lazy_gettext as _
@@ -122,6 +123,19 @@ def decode_uuid(text: str) -> UUID | None:
 def public_id(prefix: str, value: UUID) -> str:
     """Return the public id of a row, such as ``usr_01jd…``."""
     return f"{prefix}_{encode_uuid(value)}"
+
+
+class HasPublicId:
+    """Base of the records of rows whose id is shown with a prefix."""
+
+    __slots__ = ()
+    id_prefix: ClassVar[str]
+    id: UUID
+
+    @property
+    def public_id(self) -> str:
+        """The public id, such as ``usr_01jd…``."""
+        return public_id(self.id_prefix, self.id)
 
 
 def parse_public_id(prefix: str, text: str) -> UUID | None:

@@ -36,7 +36,7 @@ from app.rules.actor import Actor
 from app.rules.audit.events import ACCOUNT_EVENTS, FieldChange, diff_documents
 from app.rules.errors import NotFound, OrganizationMoving
 from app.rules.fields import ValidationErrors, find_unknown
-from app.rules.identifiers import first_id_at, parse_client_id, parse_public_id, public_id
+from app.rules.identifiers import HasPublicId, first_id_at, parse_client_id, parse_public_id, public_id
 
 PREFIX = "evt"
 MAX_FILTER_LENGTH = 64
@@ -52,9 +52,10 @@ ACTIVITY_WINDOW = timedelta(days=90)
 
 
 @dataclass(frozen=True, slots=True)
-class AuditRecord:
+class AuditRecord(HasPublicId):
     """One event. ``actor_organization`` is the slug of another organization that acted here (root), or None."""
 
+    id_prefix = PREFIX
     id: UUID
     at: datetime
     action: str
@@ -68,11 +69,6 @@ class AuditRecord:
     after: Mapping[str, Any] | None
     address: str | None
     request_id: str | None
-
-    @property
-    def public_id(self) -> str:
-        """``evt_…``."""
-        return public_id(PREFIX, self.id)
 
     @property
     def changes(self) -> tuple[FieldChange, ...]:

@@ -38,12 +38,12 @@ from app.rules.audit.failed_requests import (
 )
 from app.rules.errors import Cause, FieldError, InvalidInput, Unavailable
 from app.rules.identifiers import (
+    HasPublicId,
     first_id_at,
     format_client_id,
     new_id,
     parse_client_id,
     parse_public_id,
-    public_id,
 )
 
 PREFIX = "flr"
@@ -61,9 +61,10 @@ _log = logging.getLogger("gatehouse.failed_requests")
 
 
 @dataclass(frozen=True, slots=True)
-class FailedRequestRecord:
+class FailedRequestRecord(HasPublicId):
     """One failed request. ``similar`` counts those of the same client and cause in the day before, if requested."""
 
+    id_prefix = PREFIX
     id: UUID
     at: datetime
     request_id: str
@@ -83,11 +84,6 @@ class FailedRequestRecord:
     is_from_playground: bool = False
     similar: int | None = None
     similar_since: datetime | None = None
-
-    @property
-    def public_id(self) -> str:
-        """``flr_…``."""
-        return public_id(PREFIX, self.id)
 
     @property
     def explanation(self) -> Explanation:

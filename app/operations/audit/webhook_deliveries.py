@@ -33,15 +33,9 @@ from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, get_row, m
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.audit.events import TEST_EVENT
-from app.rules.audit.webhooks import (
-    build_body,
-    is_message_rejected,
-    is_success,
-    redact_headers,
-    sign_message,
-)
+from app.rules.audit.webhooks import build_body, is_message_rejected, is_success, redact_headers, sign_message
 from app.rules.errors import Conflict, DomainError, NotFound, TooManyRequests
-from app.rules.identifiers import parse_public_id, public_id
+from app.rules.identifiers import HasPublicId, parse_public_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.store.outgoing_http import OutgoingRequestBlocked
 
@@ -53,12 +47,13 @@ _GONE = 410
 
 
 @dataclass(frozen=True, slots=True)
-class DeliveryRecord:
+class DeliveryRecord(HasPublicId):
     """A delivery; ``status`` is pending, retrying, delivered or failed, and the rest describes the last attempt.
 
     ``body`` is what was sent, for actors who may read the audit log, and None for others.
     """
 
+    id_prefix = PREFIX  # Also the ``webhook-id``.
     id: UUID
     webhook_id: UUID
     event_type: str
@@ -72,11 +67,6 @@ class DeliveryRecord:
     response_headers: Mapping[str, str] | None
     failure: str | None
     body: Mapping[str, Any] | None
-
-    @property
-    def public_id(self) -> str:
-        """``dlv_…``, its ``webhook-id``."""
-        return public_id(PREFIX, self.id)
 
     @property
     def is_open(self) -> bool:

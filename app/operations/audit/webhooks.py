@@ -43,7 +43,7 @@ from app.rules.audit.webhooks import (
     validate_webhook_fields,
 )
 from app.rules.errors import Conflict, PreconditionFailed
-from app.rules.identifiers import encode_uuid, new_id, parse_public_id, public_id
+from app.rules.identifiers import HasPublicId, encode_uuid, new_id, parse_public_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.store.outgoing_http import parse_target
 from app.rules.versions import ExpectedVersion, is_expected
@@ -54,9 +54,10 @@ _SLOW_AFTER = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True)
-class WebhookRecord:
+class WebhookRecord(HasPublicId):
     """A webhook without its secret; ``disabled_because`` is person, failing, gone or backlog."""
 
+    id_prefix = PREFIX
     id: UUID
     url: str
     description: str
@@ -69,11 +70,6 @@ class WebhookRecord:
     created_at: datetime
     created_by: str | None
     updated_at: datetime
-
-    @property
-    def public_id(self) -> str:
-        """``whk_…``."""
-        return public_id(PREFIX, self.id)
 
     @property
     def label(self) -> str:

@@ -50,6 +50,7 @@ from app.rules.clients.redirect_uris import get_display_host
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound, TooManyRequests
 from app.rules.fields import ValidationErrors, find_unknown
 from app.rules.identifiers import (
+    HasPublicId,
     format_client_id,
     new_id,
     parse_client_id,
@@ -94,13 +95,14 @@ def notify_administrators(actor: Actor, client: ClientSnapshot, reason: str) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class ClientRequestRecord:
+class ClientRequestRecord(HasPublicId):
     """A request, for the administrators who decide about it.
 
     ``redirect_hosts`` are the hosts of the client's redirect URIs, or their schemes for an app's private scheme.
     ``home_page`` is the client's ``client_uri``, unverified.
     """
 
+    id_prefix = PREFIX
     id: UUID
     client_id: str
     client_name: str
@@ -118,11 +120,6 @@ class ClientRequestRecord:
     decided_at: datetime | None
     decided_by: str | None
     message: str | None
-
-    @property
-    def public_id(self) -> str:
-        """``crq_…``."""
-        return public_id(PREFIX, self.id)
 
     @property
     def client_row_id(self) -> UUID:

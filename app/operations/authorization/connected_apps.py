@@ -27,16 +27,17 @@ from app.operations.store.transactions import OutdatedRead, count_changed, read,
 from app.rules.actor import Actor
 from app.rules.authorization.consents import consent_expiry, max_consent_seconds
 from app.rules.errors import NotFound
-from app.rules.identifiers import format_client_id, parse_public_id, public_id
+from app.rules.identifiers import HasPublicId, format_client_id, parse_public_id, public_id
 
 MAX_LISTED = 200
 PREFIX = "con"
 
 
 @dataclass(frozen=True, slots=True)
-class ConsentRecord:
+class ConsentRecord(HasPublicId):
     """A connected app. ``id`` is the consent's, or the client's if it has grants without a consent."""
 
+    id_prefix = "con"
     id: UUID
     client_id: str
     client_name: str
@@ -47,11 +48,6 @@ class ConsentRecord:
     updated_at: datetime
     expires_at: datetime | None
     last_used_at: datetime | None
-
-    @property
-    def public_id(self) -> str:
-        """``con_…``."""
-        return public_id("con", self.id)
 
 
 @read
@@ -226,9 +222,10 @@ def _record_withdrawal(
 
 
 @dataclass(frozen=True, slots=True)
-class UserConsentRecord:
+class UserConsentRecord(HasPublicId):
     """A consent that is valid, or that expired while the client still has an active grant."""
 
+    id_prefix = PREFIX
     id: UUID
     client_id: str
     client_name: str
@@ -239,11 +236,6 @@ class UserConsentRecord:
     updated_at: datetime
     expires_at: datetime | None
     last_used_at: datetime | None
-
-    @property
-    def public_id(self) -> str:
-        """``con_…``."""
-        return public_id(PREFIX, self.id)
 
 
 @read

@@ -47,7 +47,7 @@ from app.rules.clients.client_metadata import ClientMetadata
 from app.rules.clients.client_types import AUTHORIZATION_CODE, DEVICE_CODE, PRIVATE_KEY_JWT
 from app.rules.directory.permissions import ALL_PERMISSIONS, missing_permissions
 from app.rules.errors import DomainError, Forbidden, InvalidInput, NotFound
-from app.rules.identifiers import format_client_id, new_id, parse_public_id, public_id
+from app.rules.identifiers import HasPublicId, format_client_id, new_id, parse_public_id, public_id
 
 PREFIX = "plr"
 LIFETIME = timedelta(hours=1)
@@ -62,20 +62,16 @@ _CHOICES = ("grant_type", "scopes", "prompt", "resource")
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class Run(HasPublicId):
     """A run. ``document`` has its choices, secrets and ``exchanges``, each a request with the response."""
 
+    id_prefix = PREFIX
     id: UUID
     client: ClientRecord
     organization: OrganizationSnapshot
     document: Mapping[str, Any] = field(repr=False)
     expires_at: datetime
     redeemed_at: datetime | None
-
-    @property
-    def public_id(self) -> str:
-        """``plr_…``."""
-        return public_id(PREFIX, self.id)
 
     @property
     def redirect_uri(self) -> str:

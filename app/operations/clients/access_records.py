@@ -21,12 +21,7 @@ from app.rules.actor import Actor
 from app.rules.clients.client_access import REQUESTED, STATUSES
 from app.rules.errors import Conflict, InvalidInput
 from app.rules.fields import ValidationErrors, find_unknown
-from app.rules.identifiers import (
-    format_client_id,
-    parse_client_id,
-    parse_public_id,
-    public_id,
-)
+from app.rules.identifiers import HasPublicId, format_client_id, parse_client_id, parse_public_id, public_id
 
 FILTERS = ("status", "client_id", "resource_id")
 RESOURCE_OF_ACCESS = is_same(Resource.id, ClientAccess.resource_id)
@@ -40,9 +35,10 @@ class AlreadyDecided(Conflict):
 
 
 @dataclass(frozen=True, slots=True)
-class AccessRecord:
+class AccessRecord(HasPublicId):
     """The access of a client to an API, or a request for it."""
 
+    id_prefix = PREFIX
     id: UUID
     client_id: str
     client_name: str
@@ -57,11 +53,6 @@ class AccessRecord:
     created_by: str | None
     decided_at: datetime | None
     decided_by: str | None
-
-    @property
-    def public_id(self) -> str:
-        """``acc_…``."""
-        return public_id(PREFIX, self.id)
 
 
 @read

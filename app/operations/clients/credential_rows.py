@@ -31,7 +31,7 @@ from app.rules.clients.credentials import (
     describe_credential_use,
     get_credential_status,
 )
-from app.rules.identifiers import CLIENT_SECRET, digest, hint, new_id, new_token, public_id
+from app.rules.identifiers import CLIENT_SECRET, HasPublicId, digest, hint, new_id, new_token
 from app.rules.versions import compute_version
 
 REVEAL = "reveal"
@@ -48,9 +48,10 @@ class IpAddressUse:
 
 
 @dataclass(frozen=True, slots=True)
-class CredentialRecord:
+class CredentialRecord(HasPublicId):
     """A secret without its value. ``live_tokens`` stops at 1,000. ``verdict`` says whether it can be revoked."""
 
+    id_prefix = "sec"
     id: UUID
     name: str
     hint: str
@@ -75,11 +76,6 @@ class CredentialRecord:
     def version(self) -> int:
         """A number that changes with the name, expiry or status. Uses do not change it."""
         return compute_version(self.id, self.name, self.status, self.expires_at, self.revoked_at)
-
-    @property
-    def public_id(self) -> str:
-        """``sec_…``."""
-        return public_id("sec", self.id)
 
     @property
     def is_blocked(self) -> bool:

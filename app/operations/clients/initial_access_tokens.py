@@ -30,13 +30,13 @@ from app.rules.clients.credentials import validate_registration_terms
 from app.rules.errors import Conflict, NotFound, PreconditionFailed, Unauthenticated
 from app.rules.identifiers import (
     INITIAL_ACCESS,
+    HasPublicId,
     digest,
     hint,
     new_id,
     new_token,
     parse_public_id,
     parse_token,
-    public_id,
 )
 from app.rules.languages.translation import lazy_gettext
 from app.rules.versions import ExpectedVersion, compute_version, is_expected
@@ -46,9 +46,10 @@ LIVE, EXPIRED, REVOKED, USED_UP = "live", "expired", "revoked", "used_up"
 
 
 @dataclass(frozen=True, slots=True)
-class RegistrationTokenRecord:
+class RegistrationTokenRecord(HasPublicId):
     """An initial access token without its value. ``status`` is live, expired, revoked or used_up."""
 
+    id_prefix = "ria"
     id: UUID
     name: str
     hint: str
@@ -60,11 +61,6 @@ class RegistrationTokenRecord:
     expires_at: datetime
     last_used_at: datetime | None
     revoked_at: datetime | None
-
-    @property
-    def public_id(self) -> str:
-        """``ria_…``."""
-        return public_id("ria", self.id)
 
     @property
     def version(self) -> int:

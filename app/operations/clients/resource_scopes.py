@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import ColumnElement, String, delete, func, literal, or_, select
-from sqlalchemy.exc import IntegrityError
 
-from app.database_errors import is_duplicate_key
 from app.extensions import db
 from app.models.client import DELETED, Client, Resource, Scope
 from app.operations.clients.client_access import grant_adopted_access, remove_scopes_from_access
 from app.operations.clients.client_records import client_busy_error, update_client_row
 from app.operations.clients.scopes import enforce_scope_limit
 from app.operations.store import audit, clock
-from app.operations.store.transactions import count_changed
+from app.operations.store.transactions import count_changed, savepoint
 from app.rules.actor import Actor
 from app.rules.clients.client_types import GRANTS_WITHOUT_CONSENT
 from app.rules.clients.resource_fields import ScopeWords
@@ -238,14 +236,10 @@ def _require_available(
 
 
 def _add_all(actor: Actor, row: Resource, new: Sequence[ScopeWords]) -> None:
-    try:
-        with db.session.begin_nested():
-            for words in new:
-                _add(actor, row, words)
-    except IntegrityError as error:
-        if not is_duplicate_key(error):
-            raise
-        raise Conflict("One of these scopes was added at the same time. Try again.", code="busy") from error
+    duplicate = Conflict("One of these scopes was added at the same time. Try again.", code="busy")
+    with savepoint(on_duplicate=duplicate):
+        for words in new:
+            _add(actor, row, words)
 
 
 def _add(actor: Actor, row: Resource, words: ScopeWords) -> None:

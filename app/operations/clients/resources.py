@@ -52,7 +52,7 @@ from app.rules.clients.resource_fields import (
 )
 from app.rules.clients.resource_indicators import STORED, Catalog, KnownResource
 from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
-from app.rules.identifiers import new_id, parse_public_id, public_id
+from app.rules.identifiers import HasPublicId, new_id, parse_public_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.versions import ExpectedVersion, is_expected
 
@@ -87,9 +87,10 @@ _MAX_ATTEMPTS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceRecord(ResourceFields):
+class ResourceRecord(HasPublicId, ResourceFields):
     """A resource as administrators and developers see it. ``organization_id`` is the organization's key."""
 
+    id_prefix = "res"
     id: UUID
     organization_id: str
     version: int
@@ -97,11 +98,6 @@ class ResourceRecord(ResourceFields):
     created_by: str | None
     created_by_user_id: UUID | None
     updated_at: datetime
-
-    @property
-    def public_id(self) -> str:
-        """``res_…``."""
-        return public_id("res", self.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +177,8 @@ def define_resource(actor: Actor, fields: Mapping[str, Any]) -> ResourceRecord:
         updated_at=now,
         **to_resource_columns(wanted),
     )
-    with savepoint(on_duplicate=_identifier_taken):
+    duplicate = Conflict("A resource with this identifier already exists.", code="taken", field="identifier")
+    with savepoint(on_duplicate=duplicate):
         db.session.add(row)
     apply_scope_changes(actor, row, wanted.scopes, confirmed=False)
     keep_access_of_holders(actor, row)
@@ -383,10 +380,6 @@ def _allows_unstored(actor: Actor) -> bool:
 def _require_version(row: Resource, expected: ExpectedVersion) -> None:
     if not is_expected(row.version, expected):
         raise PreconditionFailed("The resource was changed since you read it. Read it again.")
-
-
-def _identifier_taken() -> Conflict:
-    return Conflict("A resource with this identifier already exists.", code="taken", field="identifier")
 
 
 def _resource_busy_error() -> Conflict:

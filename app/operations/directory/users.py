@@ -9,7 +9,6 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, bindparam, select, update
-from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery
@@ -18,10 +17,16 @@ from app.models.user import ACTIVE, DELETED, User
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.store import clock
 from app.operations.store.rows import count_rows
-from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
+from app.operations.store.transactions import (
+    count_changed,
+    current_unit_of_work,
+    read,
+    savepoint,
+    transaction,
+)
 from app.rules.errors import Conflict, InvalidInput, NotFound
 from app.rules.fields import text_problem
-from app.rules.identifiers import new_id, public_id
+from app.rules.identifiers import HasPublicId, new_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.tokens.claims import Profile
@@ -53,9 +58,10 @@ _NEXT_SCHEME = CompiledQuery(
 
 
 @dataclass(frozen=True, slots=True)
-class UserSnapshot:
+class UserSnapshot(HasPublicId):
     """A user, without the password hash."""
 
+    id_prefix = "usr"  # Also the subject of tokens.
     organization_id: str
     id: UUID
     email: str
@@ -71,11 +77,6 @@ class UserSnapshot:
     updated_at: datetime
     last_sign_in_at: datetime | None
     version: int
-
-    @property
-    def public_id(self) -> str:
-        """``usr_…``, also the subject of tokens."""
-        return public_id("usr", self.id)
 
     @property
     def is_active(self) -> bool:
@@ -148,25 +149,23 @@ def create_user(
         created_at=now,
         updated_at=now,
     )
-    try:
-        with db.session.begin_nested():
-            db.session.add(user)
-    except IntegrityError as duplicate:
-        raise email_taken_error() from duplicate
+    with savepoint(on_duplicate=email_taken_error()):
+        db.session.add(user)
     return user_id
 
 
-@transaction
-def mark_user_verified(organization_id: str, user_id: UUID) -> None:
-    """Mark the account as verified by an administrator. The caller records the audit event.
+def mark_user_verified(organization_id: str, user_id: UUID) -> bool:
+    """Mark the account as verified, and return whether this was the first time.
 
-    What is set up in the account then stays when its email address is verified for the first time.
+    What is set up in it from now on stays when its email address is verified again. Call it in the transaction that
+    records the audit event.
     """
-    count_changed(
+    first = count_changed(
         update(User)
         .where(has_key(User, organization_id, user_id), User.made_unproven.is_(True))
         .values(made_unproven=False)
     )
+    return first == 1
 
 
 def update_user_row(

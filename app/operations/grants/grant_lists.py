@@ -26,12 +26,7 @@ from app.operations.store.transactions import read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import InvalidInput, NotFound
 from app.rules.fields import ValidationErrors, find_unknown
-from app.rules.identifiers import (
-    format_client_id,
-    parse_client_id,
-    parse_public_id,
-    public_id,
-)
+from app.rules.identifiers import HasPublicId, format_client_id, parse_client_id, parse_public_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.organizations.settings import refresh_token_expiry
 
@@ -53,12 +48,13 @@ _COLUMNS: tuple[Any, ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class GrantRecord:
+class GrantRecord(HasPublicId):
     """One active grant. ``revoked_at`` is set only in the response to its revocation.
 
     ``expires_at`` is when it expires at the latest, even if it is not refreshed.
     """
 
+    id_prefix = PREFIX
     id: UUID
     client_id: str
     client_name: str
@@ -71,11 +67,6 @@ class GrantRecord:
     is_refreshable: bool
     refreshes: int
     revoked_at: datetime | None = None
-
-    @property
-    def public_id(self) -> str:
-        """``grt_…``."""
-        return public_id(PREFIX, self.id)
 
 
 @read

@@ -44,8 +44,8 @@ from app.operations.store.outbox import Message
 from app.operations.store.transactions import read, transaction
 from app.operations.tokens.bulk_revocation import bulk_revoke
 from app.operations.users import app_roles, groups, import_uploads, registrations
-from app.operations.users.email_verification import REGISTRATION_MESSAGE
 from app.operations.users.invitations import create_invitation
+from app.operations.users.sign_up import REGISTRATION_MESSAGE
 from app.rules.actor import Actor
 from app.rules.directory.permissions import PERMISSIONS
 from app.rules.errors import NotFound, Unavailable

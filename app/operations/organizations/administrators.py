@@ -36,7 +36,7 @@ from app.rules.actor import Actor
 from app.rules.directory.permissions import ADMIN, MEMBER, effective_roles
 from app.rules.errors import InvalidInput, NotFound, PreconditionFailed
 from app.rules.fields import ValidationErrors
-from app.rules.identifiers import parse_public_id, public_id
+from app.rules.identifiers import HasPublicId, parse_public_id, public_id
 from app.rules.organizations.organizations import MAX_NAME_LENGTH, parse_email_and_name
 from app.rules.shapes import SchemaOnly, Shape, Text, check_shape, described
 from app.rules.versions import ExpectedVersion, compute_version, is_expected
@@ -59,9 +59,10 @@ class NewAdministrator(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class AdministratorRecord:
+class AdministratorRecord(HasPublicId):
     """A role assignment of a user; ``user_organization`` is the slug of the user's organization."""
 
+    id_prefix = "adm"
     id: UUID
     organization_slug: str
     user_id: UUID
@@ -72,11 +73,6 @@ class AdministratorRecord:
     status: str
     created_at: datetime
     created_by: str | None
-
-    @property
-    def public_id(self) -> str:
-        """``adm_…``."""
-        return public_id("adm", self.id)
 
     @property
     def version(self) -> int:

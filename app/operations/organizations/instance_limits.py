@@ -129,7 +129,7 @@ def _store(actor: Actor, row: InstanceLimits | None, bounds: dict[str, Any], mfa
         if stored != 1:
             raise _busy()
         return
-    with savepoint(on_duplicate=_busy):
+    with savepoint(on_duplicate=_busy()):
         # Version 1 means that no limits were ever set.
         db.session.add(InstanceLimits(name=_ROW, version=2, **values))
 

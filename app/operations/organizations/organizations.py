@@ -78,7 +78,7 @@ def insert_organization(
         created_by=actor.label[:200],
         updated_at=now,
     )
-    with savepoint(on_duplicate=lambda: slug_taken_error(slug)):
+    with savepoint(on_duplicate=slug_taken_error(slug)):
         db.session.add(organization)
     seed_identity_scopes(key)
     inside = (

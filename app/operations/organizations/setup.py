@@ -196,7 +196,7 @@ def _create_root(
     request_id: str | None,
 ) -> tuple[str, UUID]:
     # This row can be inserted only once, which decides between concurrent requests.
-    with savepoint(on_duplicate=_not_found):
+    with savepoint(on_duplicate=_not_found()):
         db.session.add(InstanceFact(name=_DONE, value={}, updated_at=clock.now()))
     if token is not None and not is_setup_token(token):
         raise _not_found()

@@ -195,7 +195,8 @@ def store_passkey(
     Raises Conflict when it is registered already. Audit: ``passkey.registered``.
     """
     created, passkey_id = verified.created, current_unit_of_work().stable_value("passkey", new_id)
-    with savepoint(on_duplicate=_passkey_exists):
+    duplicate = Conflict("This passkey is already registered.", code="passkey_exists")
+    with savepoint(on_duplicate=duplicate):
         db.session.execute(
             insert(Passkey).values(
                 organization_id=organization.id,
@@ -380,10 +381,6 @@ def _get_or_create_handle(organization_id: str, user_id: UUID) -> str:
     insert_or_update(PasskeyHandle, key, {}, handle=created)
     # A concurrent request of the same user may have created another one.
     return db.session.scalars(select_handle).one()
-
-
-def _passkey_exists() -> Conflict:
-    return Conflict("This passkey is already registered.", code="passkey_exists")
 
 
 def _passkey_not_found() -> NotFound:

@@ -25,7 +25,7 @@ from app.operations.store import clock, idempotency, keyring
 from app.operations.store.rows import make_record
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.errors import Conflict, DomainError
-from app.rules.identifiers import public_id
+from app.rules.identifiers import HasPublicId
 from app.rules.sign_in.passkeys import (
     CHALLENGE_LIFETIME,
     MAX_PASSKEYS_PER_USER,
@@ -49,9 +49,10 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
-class PasskeyRecord:
+class PasskeyRecord(HasPublicId):
     """A passkey without its key. ``aaguid`` is None if the authenticator does not state its model."""
 
+    id_prefix = PUBLIC_ID_PREFIX
     id: UUID
     user_id: UUID
     name: str
@@ -63,11 +64,6 @@ class PasskeyRecord:
     user_agent: str
     created_at: datetime
     last_used_at: datetime | None
-
-    @property
-    def public_id(self) -> str:
-        """Return the public id, ``pky_…``."""
-        return public_id(PUBLIC_ID_PREFIX, self.id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -278,7 +278,8 @@ def store_authenticator_app(organization_id: str, user_id: UUID, secret: bytes, 
     Raises Conflict.
     """
     sealed = seal_secret(organization_id, user_id, "app", secret)
-    with savepoint(on_duplicate=_app_exists):
+    duplicate = Conflict("You already have an authenticator app. Remove it first.", code="app_exists")
+    with savepoint(on_duplicate=duplicate):
         db.session.execute(
             insert(AuthenticatorApp).values(
                 organization_id=organization_id,
@@ -369,10 +370,6 @@ def _has_recovery_codes(organization_id: str, user_id: UUID) -> bool:
         )
         is not None
     )
-
-
-def _app_exists() -> Conflict:
-    return Conflict("You already have an authenticator app. Remove it first.", code="app_exists")
 
 
 def _key(organization_id: str) -> bytes:

@@ -44,7 +44,16 @@ from app.operations.store.transactions import (
 from app.rules.actor import Actor
 from app.rules.directory.permissions import permissions_of_roles
 from app.rules.errors import NotFound
-from app.rules.identifiers import SESSION, digest, new_id, new_token, parse_public_id, parse_token, public_id
+from app.rules.identifiers import (
+    SESSION,
+    HasPublicId,
+    digest,
+    new_id,
+    new_token,
+    parse_public_id,
+    parse_token,
+    public_id,
+)
 from app.rules.sign_in.browser_names import printable_user_agent
 
 MAX_SESSIONS_PER_USER = 100
@@ -54,9 +63,10 @@ _INSERT = CompiledQuery(insert_into(Session))
 
 
 @dataclass(frozen=True, slots=True)
-class SessionRecord:
+class SessionRecord(HasPublicId):
     """An active session with its user and the user's current permissions in the organization."""
 
+    id_prefix = "ses"
     id: UUID
     organization_id: str
     organization_slug: str
@@ -74,11 +84,6 @@ class SessionRecord:
     amr: tuple[str, ...]
     roles: tuple[str, ...]
     permissions: frozenset[str]
-
-    @property
-    def public_id(self) -> str:
-        """Return the public id, ``ses_…``."""
-        return public_id("ses", self.id)
 
     @property
     def user_public_id(self) -> str:

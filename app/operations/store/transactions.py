@@ -205,15 +205,15 @@ def insert_or_update(
 
 
 @contextmanager
-def savepoint(*, on_duplicate: Callable[[], DomainError]) -> Iterator[None]:
-    """Run a ``with`` block in a savepoint, and raise ``on_duplicate()`` if it violates a unique key."""
+def savepoint(*, on_duplicate: DomainError) -> Iterator[None]:
+    """Run a ``with`` block in a savepoint, and raise ``on_duplicate`` if it violates a unique key."""
     try:
         with db.session.begin_nested():
             yield
     except IntegrityError as error:
         if not is_duplicate_key(error):
             raise
-        raise on_duplicate() from error
+        raise on_duplicate from error
 
 
 def transaction(function: Callable[P, R]) -> Callable[P, R]:

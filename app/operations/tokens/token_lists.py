@@ -24,7 +24,7 @@ from app.operations.store.transactions import transaction
 from app.operations.tokens import revocation
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
-from app.rules.identifiers import format_client_id, parse_client_id, parse_public_id, public_id
+from app.rules.identifiers import HasPublicId, format_client_id, parse_client_id, parse_public_id, public_id
 
 PREFIX = "tok"
 _FILTERED = {
@@ -45,12 +45,13 @@ _COLUMNS: tuple[Any, ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class TokenRecord:
+class TokenRecord(HasPublicId):
     """A valid access token; ``revoked_at`` is set only in the result of its revocation.
 
     A token that a client got for itself (client_credentials) has neither user nor grant.
     """
 
+    id_prefix = PREFIX  # Also the ``jti`` of a JWT.
     id: UUID
     client_id: str
     client_name: str
@@ -65,11 +66,6 @@ class TokenRecord:
     issued_at: datetime
     expires_at: datetime
     revoked_at: datetime | None = None
-
-    @property
-    def public_id(self) -> str:
-        """``tok_…``, also the ``jti`` of a JWT."""
-        return public_id(PREFIX, self.id)
 
     @property
     def kind(self) -> str:

@@ -32,7 +32,7 @@ from app.rules.actor import Actor
 from app.rules.clients.app_claims import MAX_ROLE_KEY_LENGTH, role_keys
 from app.rules.errors import Conflict, InvalidInput, NotFound
 from app.rules.fields import ValidationErrors
-from app.rules.identifiers import format_client_id, new_id, parse_public_id, public_id
+from app.rules.identifiers import HasPublicId, format_client_id, new_id, parse_public_id, public_id
 from app.rules.shapes import Text, check_shape, described
 
 
@@ -46,9 +46,10 @@ class NewRoleAssignment(NewMember):
 
 
 @dataclass(frozen=True, slots=True)
-class RoleAssignmentRecord:
+class RoleAssignmentRecord(HasPublicId):
     """A role of a user or a group in an app. Of a group, ``user_…`` and ``email`` are None, and vice versa."""
 
+    id_prefix = "ara"
     id: UUID
     client_id: str
     role: str
@@ -58,11 +59,6 @@ class RoleAssignmentRecord:
     group_name: str | None
     created_at: datetime
     created_by: str | None
-
-    @property
-    def public_id(self) -> str:
-        """``ara_…``."""
-        return public_id("ara", self.id)
 
     @property
     def user_public_id(self) -> str | None:
@@ -116,7 +112,8 @@ def assign_app_role(actor: Actor, client_id: str, fields: Mapping[str, Any]) -> 
     _validate_role(errors, client, role)
     errors.raise_if_any()
     row_id = current_unit_of_work().stable_value(f"app role {role} {user_id or group_id}", new_id)
-    with savepoint(on_duplicate=_already_assigned):
+    duplicate = Conflict("They have this role in the app already.", code="already_assigned")
+    with savepoint(on_duplicate=duplicate):
         db.session.add(
             AppRoleAssignment(
                 organization_id=actor.organization_id,
@@ -192,7 +189,3 @@ def _holder(record: RoleAssignmentRecord) -> dict[str, Any]:
         "role": record.role,
         **{name: value for name, value in holder.items() if value is not None},
     }
-
-
-def _already_assigned() -> Conflict:
-    return Conflict("They have this role in the app already.", code="already_assigned")

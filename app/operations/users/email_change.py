@@ -251,7 +251,7 @@ def _send(
 
 
 def _store_email(organization_id: str, user_id: UUID, verification: EmailVerificationRecord) -> None:
-    with savepoint(on_duplicate=EmailVerificationEnded):
+    with savepoint(on_duplicate=EmailVerificationEnded()):
         is_stored = update_user_row(
             organization_id,
             user_id,

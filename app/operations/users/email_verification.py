@@ -11,23 +11,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
-from sqlalchemy import update
-
-from app.models.base import has_key
-from app.models.user import User
 from app.operations.authorization.consents import delete_consents_of_user
+from app.operations.directory.users import mark_user_verified
 from app.operations.grants.revocation import revoke_grants_of_other_sessions
-from app.operations.mail import emails
 from app.operations.sign_in import known_browsers
 from app.operations.sign_in.second_factors import NO_FACTORS, FactorCount, count_factors
 from app.operations.sign_in.sessions import end_sessions_of_user
 from app.operations.store import audit
-from app.operations.store.transactions import count_changed, transaction
+from app.operations.store.transactions import transaction
 from app.operations.users.factor_resets import remove_all_factors
 from app.rules.actor import Actor
 from app.rules.sign_in.second_factors import used_second_factor
-
-REGISTRATION_MESSAGE = "registration"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,27 +33,6 @@ class RevokedState:
 
 
 @transaction
-def enqueue_registration(
-    organization_id: str,
-    *,
-    email: str,
-    name: str,
-    password_hash: str,
-    ip_address: str | None,
-    request_id: str | None,
-) -> None:
-    """Queue a registration for the outbox, sealed."""
-    values = {
-        "email": email,
-        "name": name,
-        "password_hash": password_hash,
-        "address": ip_address,
-        "request_id": request_id,
-    }
-    emails.enqueue_sealed(organization_id, REGISTRATION_MESSAGE, values, receiver="registration")
-
-
-@transaction
 def revoke_unverified_state(actor: Actor, user_id: UUID) -> RevokedState:
     """Revoke second factors and consents that were set up before the first verification.
 
@@ -67,7 +40,7 @@ def revoke_unverified_state(actor: Actor, user_id: UUID) -> RevokedState:
     which ends sessions, grants and known browsers itself. Does nothing for accounts that are trusted or were
     verified before. Audit: ``second_factors.ended`` if there were any.
     """
-    if not _claim_first_verification(actor.organization_id, user_id):
+    if not mark_user_verified(actor.organization_id, user_id):
         return RevokedState()
     consents = delete_consents_of_user(actor.organization_id, user_id)
     return RevokedState(_revoke_factors(actor, user_id), consents)
@@ -81,7 +54,7 @@ def revoke_unverified_state_elsewhere(actor: Actor, user_id: UUID, *, known_cook
     factors if the session used one. Consents are asked for again. Call it in the transaction that verified
     the email, whose audit event includes the counts. Audit: ``second_factors.ended``.
     """
-    if not _claim_first_verification(actor.organization_id, user_id):
+    if not mark_user_verified(actor.organization_id, user_id):
         return {}
     consents = delete_consents_of_user(actor.organization_id, user_id)
     factors = NO_FACTORS if used_second_factor(actor.amr) else _revoke_factors(actor, user_id)
@@ -96,16 +69,6 @@ def revoke_unverified_state_elsewhere(actor: Actor, user_id: UUID, *, known_cook
         "ended_consents": consents,
         "forgotten_browsers": browsers,
     }
-
-
-def _claim_first_verification(organization_id: str, user_id: UUID) -> bool:
-    """Return whether this is the first verification of an untrusted account, which the row count decides."""
-    first = count_changed(
-        update(User)
-        .where(has_key(User, organization_id, user_id), User.made_unproven.is_(True))
-        .values(made_unproven=False)
-    )
-    return first == 1
 
 
 def _revoke_factors(actor: Actor, user_id: UUID) -> FactorCount:

@@ -43,7 +43,7 @@ from app.operations.users.users import parse_user_id
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
 from app.rules.fields import ValidationErrors
-from app.rules.identifiers import new_id, parse_public_id, public_id
+from app.rules.identifiers import HasPublicId, new_id, parse_public_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.shapes import Shape, Text, check_shape, create_shape, described
 from app.rules.versions import ExpectedVersion, is_expected
@@ -82,9 +82,10 @@ class NewMember(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupRecord(GroupFields):
+class GroupRecord(HasPublicId, GroupFields):
     """A group. ``organization_slug`` is the organization's public id, ``members`` their number."""
 
+    id_prefix = "grp"
     id: UUID
     organization_slug: str
     version: int
@@ -92,11 +93,6 @@ class GroupRecord(GroupFields):
     created_by: str | None
     updated_at: datetime
     members: int
-
-    @property
-    def public_id(self) -> str:
-        """``grp_…``."""
-        return public_id("grp", self.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +175,7 @@ def create_group(actor: Actor, slug: str, fields: Mapping[str, Any]) -> GroupRec
         name_key=name_key(values["name"]),
         **{"description": "", **values},
     )
-    with savepoint(on_duplicate=_name_taken):
+    with savepoint(on_duplicate=_name_taken()):
         db.session.add(row)
     _audit(inside, "group.created", row.id, after={"name": row.name, "description": row.description})
     return _record(row, slug, 0)
@@ -209,7 +205,7 @@ def update_group(
     after = {name: value for name, value in _values(fields).items() if value != before[name]}
     if after:
         key = {"name_key": name_key(after["name"])} if "name" in after else {}
-        with savepoint(on_duplicate=_name_taken):
+        with savepoint(on_duplicate=_name_taken()):
             db.session.execute(
                 update(Group)
                 .where(has_key(Group, row.organization_id, row.id))
@@ -281,7 +277,8 @@ def add_member(actor: Actor, slug: str, group_id: str, fields: Mapping[str, Any]
         created_at=clock.now(),
         created_by=inside.label[:200] or None,
     )
-    with savepoint(on_duplicate=_already_member):
+    duplicate = Conflict("This user is already a member of the group.", code="already_member")
+    with savepoint(on_duplicate=duplicate):
         db.session.add(row)
     _audit(inside, "group.member_added", group.id, after={"user": user.public_id})
     return MemberRecord(user, row.created_at, row.created_by)
@@ -392,10 +389,6 @@ def _require_version(row: Group, expected: ExpectedVersion) -> None:
 
 def _name_taken() -> Conflict:
     return Conflict("A group with this name already exists.", field="name", code="taken")
-
-
-def _already_member() -> Conflict:
-    return Conflict("This user is already a member of the group.", code="already_member")
 
 
 def _audit(actor: Actor, action: str, group_id: UUID, **values: Any) -> None:

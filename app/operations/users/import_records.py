@@ -41,7 +41,7 @@ from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, FieldError, InvalidInput
 from app.rules.fields import MAX_UNKNOWN
-from app.rules.identifiers import parse_public_id, public_id
+from app.rules.identifiers import HasPublicId, parse_public_id, public_id
 from app.rules.users.user_import import CSV_FIELDS, REPORT_FIELDS, as_cell, as_cells
 
 _DELETE_BATCH_SIZE = 50
@@ -49,9 +49,10 @@ _CANCELLABLE: tuple[str, ...] = (*IN_PROGRESS, CHECKED)
 
 
 @dataclass(frozen=True, slots=True)
-class ImportRecord:
+class ImportRecord(HasPublicId):
     """An import. For a dry run the counts say what would happen."""
 
+    id_prefix = "imp"
     organization_slug: str
     id: UUID
     name: str
@@ -69,11 +70,6 @@ class ImportRecord:
     created_at: datetime
     created_by: str
     ended_at: datetime | None
-
-    @property
-    def public_id(self) -> str:
-        """Return the public id, ``imp_…``."""
-        return public_id("imp", self.id)
 
     @property
     def is_under_way(self) -> bool:

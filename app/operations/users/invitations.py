@@ -41,6 +41,7 @@ from app.rules.errors import Conflict, NotFound, PreconditionFailed
 from app.rules.fields import ValidationErrors
 from app.rules.identifiers import (
     INVITATION,
+    HasPublicId,
     digest,
     new_id,
     new_token,
@@ -71,9 +72,10 @@ class InvitationEnded(Conflict):
 
 
 @dataclass(frozen=True, slots=True)
-class InvitationRecord:
+class InvitationRecord(HasPublicId):
     """An invitation without its token."""
 
+    id_prefix = "inv"
     id: UUID
     organization_id: str
     organization_slug: str
@@ -85,11 +87,6 @@ class InvitationRecord:
     created_by: str | None
     expires_at: datetime
     is_mailed: bool
-
-    @property
-    def public_id(self) -> str:
-        """Return the public id, ``inv_…``."""
-        return public_id("inv", self.id)
 
     @property
     def version(self) -> int:

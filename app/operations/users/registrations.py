@@ -27,18 +27,17 @@ from app.operations.store.outbox import DeliveryRejected, Message
 from app.operations.store.rate_limits import Limit, bucket_key
 from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, get_row, make_record, read_page
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
-from app.operations.users.email_verification import REGISTRATION_MESSAGE
-from app.operations.users.sign_up import create_registered_user
+from app.operations.users.sign_up import REGISTRATION_MESSAGE, create_registered_user
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, InvalidInput, NotFound, TooManyRequests, Unavailable
 from app.rules.identifiers import (
     EMAIL_VERIFICATION,
+    HasPublicId,
     digest,
     new_id,
     new_token,
     parse_public_id,
     parse_token,
-    public_id,
 )
 from app.rules.languages.translation import lazy_gettext
 from app.rules.mail.email_addresses import canonical_email
@@ -62,9 +61,10 @@ class RegistrationEnded(Conflict):
 
 
 @dataclass(frozen=True, slots=True)
-class RegistrationRecord:
+class RegistrationRecord(HasPublicId):
     """A pending registration without password and token."""
 
+    id_prefix = "reg"
     organization_id: str
     id: UUID
     email: str
@@ -73,11 +73,6 @@ class RegistrationRecord:
     address: str | None
     created_at: datetime
     expires_at: datetime
-
-    @property
-    def public_id(self) -> str:
-        """Return the public id, ``reg_…``."""
-        return public_id("reg", self.id)
 
 
 def register_registration_delivery() -> None:

@@ -81,11 +81,8 @@ def assign_role(
             code="too_many_roles",
         )
     row_id: UUID = current_unit_of_work().stable_value(f"assignment {user_id} {role}", new_id)
-    with savepoint(
-        on_duplicate=lambda: AlreadyAssigned(
-            lazy_gettext("This user already has the role %(role)s.", role=role)
-        )
-    ):
+    duplicate = AlreadyAssigned(lazy_gettext("This user already has the role %(role)s.", role=role))
+    with savepoint(on_duplicate=duplicate):
         db.session.add(
             RoleAssignment(
                 organization_id=organization_id,

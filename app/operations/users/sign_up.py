@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Any, Literal
 from uuid import UUID
 
 from sqlalchemy import delete, select
@@ -27,7 +27,6 @@ from app.operations.store.transactions import (
     read,
     transaction,
 )
-from app.operations.users.email_verification import enqueue_registration
 from app.operations.users.role_assignments import assign_role
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden
@@ -40,6 +39,7 @@ from app.rules.organizations.settings import earliest_expiry
 from app.rules.sign_in.passwords import Lockout
 from app.rules.users.profile import is_domain_allowed, is_registration_open
 
+REGISTRATION_MESSAGE = "registration"
 MAX_REGISTRATIONS_PER_NETWORK = 20
 """Per hour. Registering and then signing in reveals whether an email already had an account."""
 MAX_EMAILS_PER_MAILBOX = 3
@@ -115,14 +115,13 @@ def register_user(
         return
     mailbox = Limit(bucket_key("registration address", canonical_email(email) or ""), _PER_MAILBOX)
     if not rate_limits.record_attempt(organization.id, mailbox).retry_after:
-        enqueue_registration(
-            organization.id,
-            email=email,
-            name=name,
-            password_hash=password_hash,
-            ip_address=ip_address,
-            request_id=request_id,
-        )
+        values = {"email": email, "name": name, "password_hash": password_hash}
+        _enqueue(organization.id, {**values, "address": ip_address, "request_id": request_id})
+
+
+@transaction
+def _enqueue(organization_id: str, values: dict[str, Any]) -> None:
+    emails.enqueue_sealed(organization_id, REGISTRATION_MESSAGE, values, receiver="registration")
 
 
 @transaction

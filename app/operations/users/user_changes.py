@@ -173,7 +173,7 @@ def _store(user: UserSnapshot, values: dict[str, Any]) -> None:
         canonical = canonical_email(values["email"])
         columns["email_canonical"] = canonical
         columns["email_verified"] = user.email_verified and canonical == user.email_canonical
-    with savepoint(on_duplicate=email_taken_error):
+    with savepoint(on_duplicate=email_taken_error()):
         update_unchanged_user(user, **columns)
 
 
