@@ -5,26 +5,36 @@ requests in it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, false, func, insert, select
+from sqlalchemy import ColumnElement, Select, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
 from app.fast_path.cache import BoundedCache
-from app.models.audit import FailedRequest
+from app.models.audit import FailedRequest, SampledRequest
 from app.models.base import has_key, is_same
 from app.models.client import Client, Credential
 from app.models.grant import AuthorizationCode, Grant
+from app.operations.audit.audit_events import time_filter
 from app.operations.directory import lookups
 from app.operations.directory.lookups import ClientSnapshot, get_organization_by_id
+from app.operations.grants.grant_lists import restrict_to_own_clients
 from app.operations.store import clock
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, get_row, make_record, read_page
+from app.operations.store.rows import (
+    DEFAULT_LIMIT,
+    CursorKey,
+    Page,
+    filter_conditions,
+    get_row,
+    make_record,
+    read_page,
+)
 from app.operations.store.transactions import current_unit_of_work, read, transaction
 from app.operations.store.usage_counters import FAILED, FAILED_USERS, counters
 from app.rules.actor import Actor
@@ -36,19 +46,14 @@ from app.rules.audit.failed_requests import (
     default_cause,
     redact_and_truncate,
 )
-from app.rules.errors import Cause, FieldError, InvalidInput, Unavailable
-from app.rules.identifiers import (
-    HasPublicId,
-    first_id_at,
-    format_client_id,
-    new_id,
-    parse_client_id,
-    parse_public_id,
-)
+from app.rules.errors import Cause, InvalidInput, Unavailable
+from app.rules.fields import ValidationErrors, find_unknown
+from app.rules.identifiers import HasPublicId, first_id_at, format_client_id, new_id, parse_public_id
 
 PREFIX = "flr"
 MAX_FILTER_LENGTH = 64
 FILTERS = ("client_id", "cause", "endpoint", "request_id", "since")
+_EXACT = ("endpoint", "request_id")
 _SIMILAR_WINDOW = timedelta(days=1)
 _MAX_SIMILAR = 1000
 MAX_EXPECTED_VALUES = 50
@@ -119,9 +124,12 @@ def list_failed_requests(
 
     ``filters`` are of FILTERS and exact, ``since`` is an RFC 3339 time. Raises InvalidInput, Forbidden.
     """
-    statement = _select_visible(actor)
-    for condition in _conditions(actor, filters or {}):
-        statement = statement.where(condition)
+    filters = filters or {}
+    statement = _select_visible(actor).where(*request_conditions(actor, FailedRequest, filters))
+    if "cause" in filters:
+        if filters["cause"] not in CAUSES:
+            raise InvalidInput("There is no such cause.", field="cause", code="not_allowed")
+        statement = statement.where(FailedRequest.cause == filters["cause"])
     # Ids are ordered by the time of writing, shortly after the request.
     return read_page(statement, (FailedRequest.id,), limit, after).map(_record)
 
@@ -149,7 +157,6 @@ def get_failed_request(actor: Actor, public: str) -> FailedRequestRecord:
 
 
 def _select_visible(actor: Actor) -> Select[Any]:
-    actor.require_for_own("logs:read")
     now = clock.now()
     settings = get_organization_by_id(actor.organization_id, fresh=False).settings
     kept_since = now - timedelta(days=settings["audit"]["log_retention_days"])
@@ -162,56 +169,28 @@ def _select_visible(actor: Actor) -> Select[Any]:
             FailedRequest.at > kept_since,
         )
     )
-    if actor.has_permission("logs:read"):
-        return statement
-    # Only users register clients, so a client with ``:own`` sees nothing.
-    return statement.where(false() if actor.user_id is None else Client.created_by_user_id == actor.user_id)
+    return restrict_to_own_clients(actor, statement, "logs:read")
 
 
-def _conditions(actor: Actor, filters: Mapping[str, str]) -> list[ColumnElement[bool]]:
-    errors = [
-        FieldError(name, "unknown_parameter", "There is no such filter.")
-        for name in filters
-        if name not in FILTERS
-    ]
-    found: list[ColumnElement[bool]] = []
-    if "client_id" in filters:
-        parsed = parse_client_id(filters["client_id"])
-        if parsed is None:
-            raise InvalidInput("There is no client with this ID.", field="client_id")
-        own = parsed[0] == actor.organization_id
-        found.append(FailedRequest.client_id == parsed[1] if own else false())
-    if "cause" in filters:
-        if filters["cause"] not in CAUSES:
-            errors.append(FieldError("cause", "not_allowed", "There is no such cause."))
-        found.append(FailedRequest.cause == filters["cause"])
-    for name, column in (("endpoint", FailedRequest.endpoint), ("request_id", FailedRequest.request_id)):
+def request_conditions(
+    actor: Actor, model: type[FailedRequest | SampledRequest], filters: Mapping[str, str]
+) -> Iterator[ColumnElement[bool]]:
+    """Yield the conditions of the filters for failed requests or samples, without the cause. Raises InvalidInput."""
+    errors = ValidationErrors()
+    find_unknown(errors, filters, FILTERS, noun="filter")
+    since = time_filter(errors, filters, "since")
+    for name in _EXACT:
+        if len(filters.get(name, "")) > MAX_FILTER_LENGTH:
+            errors.add(name, "too_long", f"This must have at most {MAX_FILTER_LENGTH} characters.")
+    errors.raise_if_any()
+    of_client = {name: value for name, value in filters.items() if name == "client_id"}
+    yield from filter_conditions(actor, model, of_client, of_client)
+    for name in _EXACT:
         if name in filters:
-            if len(filters[name]) > MAX_FILTER_LENGTH:
-                errors.append(
-                    FieldError(name, "too_long", f"This must have at most {MAX_FILTER_LENGTH} characters.")
-                )
-            found.append(column == filters[name])
-    if "since" in filters:
-        since = _time(filters["since"])
-        if since is None:
-            errors.append(
-                FieldError("since", "invalid_format", "This must be a time, such as 2026-11-21T14:02:11Z.")
-            )
-        else:
-            # Ids are made shortly after the request. They keep the scan of a reader of few clients short.
-            found += [FailedRequest.at >= since, FailedRequest.id >= first_id_at(since - MAX_CLOCK_SKEW)]
-    if errors:
-        raise InvalidInput.of(errors)
-    return found
-
-
-def _time(text: str) -> datetime | None:
-    try:
-        value = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return value if value.tzinfo is not None and 2000 <= value.year < 2200 else None
+            yield getattr(model, name) == filters[name]
+    if since is not None:
+        # Ids are made shortly after the request. They keep the scan of a reader of few clients short.
+        yield (model.at >= since) & (model.id >= first_id_at(since - MAX_CLOCK_SKEW))
 
 
 def _record(row: Any, *, similar: int | None = None, since: datetime | None = None) -> FailedRequestRecord:

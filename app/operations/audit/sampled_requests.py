@@ -13,21 +13,22 @@ from itertools import groupby
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Select, false, insert, select
+from sqlalchemy import Select, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
 from app.models.audit import SampledRequest
 from app.models.base import is_same
 from app.models.client import Client
-from app.operations.audit.failed_requests import MAX_CLOCK_SKEW, FailedRequestRecord, list_failed_requests
+from app.operations.audit.failed_requests import FailedRequestRecord, list_failed_requests, request_conditions
 from app.operations.directory import lookups
+from app.operations.grants.grant_lists import restrict_to_own_clients
 from app.operations.store import clock
 from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, make_record, merge_pages, read_page
 from app.operations.store.transactions import current_unit_of_work, read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import NotFound, Unavailable
-from app.rules.identifiers import first_id_at, format_client_id, new_id, parse_client_id
+from app.rules.identifiers import format_client_id, new_id
 
 RETENTION = timedelta(days=1)
 FAILED, SUCCEEDED = "failed", "succeeded"
@@ -115,31 +116,16 @@ def store_samples(actor: Actor, samples: Iterable[Sample]) -> int:
 
 
 def _visible_samples(actor: Actor, filters: Mapping[str, str]) -> Select[Any]:
-    actor.require_for_own("logs:read")
     statement = (
         select(SampledRequest.__table__, Client.name.label("client_name"))
         .join(Client, is_same(Client.id, SampledRequest.client_id))
         .where(
-            SampledRequest.organization_id == actor.organization_id, SampledRequest.expires_at > clock.now()
+            SampledRequest.organization_id == actor.organization_id,
+            SampledRequest.expires_at > clock.now(),
         )
     )
-    if not actor.has_permission("logs:read"):
-        # Only users register clients, so a client with ``:own`` sees nothing.
-        own = false() if actor.user_id is None else Client.created_by_user_id == actor.user_id
-        statement = statement.where(own)
-    if "client_id" in filters:
-        parsed = parse_client_id(filters["client_id"])
-        is_own = parsed is not None and parsed[0] == actor.organization_id
-        statement = statement.where(SampledRequest.client_id == parsed[1] if parsed and is_own else false())
-    for name, column in (("endpoint", SampledRequest.endpoint), ("request_id", SampledRequest.request_id)):
-        if name in filters:
-            statement = statement.where(column == filters[name])
-    if "since" in filters:
-        since = datetime.fromisoformat(filters["since"])
-        statement = statement.where(
-            SampledRequest.at >= since, SampledRequest.id >= first_id_at(since - MAX_CLOCK_SKEW)
-        )
-    return statement
+    statement = restrict_to_own_clients(actor, statement, "logs:read")
+    return statement.where(*request_conditions(actor, SampledRequest, filters))
 
 
 def _record(row: Any) -> SampleRecord:

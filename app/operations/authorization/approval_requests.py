@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, bindparam, delete, false, func, insert, select, update
+from sqlalchemy import Select, bindparam, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from app.database_errors import is_duplicate_key
@@ -27,6 +27,7 @@ from app.operations.store.rows import (
     CursorKey,
     Page,
     count_rows,
+    filter_conditions,
     get_row,
     make_record,
     read_page,
@@ -47,8 +48,7 @@ from app.rules.authorization.consents import (
 )
 from app.rules.clients.client_types import BLOCKED
 from app.rules.clients.redirect_uris import get_display_host
-from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound, TooManyRequests
-from app.rules.fields import ValidationErrors, find_unknown
+from app.rules.errors import Conflict, Forbidden, NotFound, TooManyRequests
 from app.rules.identifiers import (
     HasPublicId,
     format_client_id,
@@ -294,7 +294,7 @@ def list_client_requests(
     """Return a page of the requests, newest first; ``filters`` are of FILTERS. Raises InvalidInput, Forbidden."""
     actor.require("clients:read")
     statement = _visible(actor)
-    for condition in _conditions(actor, filters or {}):
+    for condition in filter_conditions(actor, ClientRequest, FILTERS, filters or {}, status=STATUSES):
         statement = statement.where(condition)
     return read_page(statement, (ClientRequest.id,), limit, after).map(build_record)
 
@@ -323,21 +323,6 @@ def _visible(actor: Actor) -> Select[Any]:
             Client.status != DELETED,
         )
     )
-
-
-def _conditions(actor: Actor, filters: Mapping[str, str]) -> Iterator[ColumnElement[bool]]:
-    errors = ValidationErrors()
-    find_unknown(errors, filters, FILTERS, noun="filter")
-    errors.raise_if_any()
-    if "status" in filters:
-        if filters["status"] not in STATUSES:
-            raise InvalidInput(f"This must be one of: {', '.join(STATUSES)}.", field="status")
-        yield ClientRequest.status == filters["status"]
-    if "client_id" in filters:
-        client = parse_client_id(filters["client_id"])
-        if client is None:
-            raise InvalidInput("This is not a valid client ID.", field="client_id")
-        yield ClientRequest.client_id == client[1] if client[0] == actor.organization_id else false()
 
 
 @transaction

@@ -19,10 +19,10 @@ from app.models.grant import Consent, Grant
 from app.models.user import User
 from app.operations.authorization.consents import revoke_access
 from app.operations.directory.lookups import get_organization_by_id
-from app.operations.grants.grant_lists import filter_columns, filter_conditions, restrict_to_visible
+from app.operations.grants.grant_lists import FILTERS, restrict_to_visible
 from app.operations.grants.grants import CONSENT_OF_GRANT, is_active_grant
 from app.operations.store import audit, clock
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, get_row, read_page
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, filter_conditions, get_row, read_page
 from app.operations.store.transactions import OutdatedRead, count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.authorization.consents import consent_expiry, max_consent_seconds
@@ -251,7 +251,7 @@ def list_user_consents(
     ``filters`` are ``client_id`` and ``user_id``, exact. Raises InvalidInput, Forbidden.
     """
     statement = _visible(actor, "consents:read")
-    for condition in filter_conditions(actor, filter_columns(Consent), filters or {}):
+    for condition in filter_conditions(actor, Consent, FILTERS, filters or {}):
         statement = statement.where(condition)
     return read_page(statement, (Consent.id,), limit, after).map(_record)
 

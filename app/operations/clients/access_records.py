@@ -15,13 +15,20 @@ from app.models.base import is_same
 from app.models.client import DELETED, Client, ClientAccess, Resource
 from app.operations.clients.client_access import PREFIX
 from app.operations.clients.client_records import get_client_row
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, get_row, make_record, read_page
+from app.operations.store.rows import (
+    DEFAULT_LIMIT,
+    CursorKey,
+    Page,
+    filter_conditions,
+    get_row,
+    make_record,
+    read_page,
+)
 from app.operations.store.transactions import read
 from app.rules.actor import Actor
 from app.rules.clients.client_access import REQUESTED, STATUSES
-from app.rules.errors import Conflict, InvalidInput
-from app.rules.fields import ValidationErrors, find_unknown
-from app.rules.identifiers import HasPublicId, format_client_id, parse_client_id, parse_public_id, public_id
+from app.rules.errors import Conflict
+from app.rules.identifiers import HasPublicId, format_client_id, parse_public_id, public_id
 
 FILTERS = ("status", "client_id", "resource_id")
 RESOURCE_OF_ACCESS = is_same(Resource.id, ClientAccess.resource_id)
@@ -68,7 +75,8 @@ def list_client_access(
     Raises InvalidInput, Forbidden.
     """
     actor.require_for_own("resources:read")
-    statement = _select(actor).where(of_visible_resources(actor), *_conditions(actor, filters or {}))
+    conditions = filter_conditions(actor, ClientAccess, FILTERS, filters or {}, status=STATUSES)
+    statement = _select(actor).where(of_visible_resources(actor), *conditions)
     return read_page(statement, (ClientAccess.id,), limit, after).map(_record)
 
 
@@ -138,29 +146,6 @@ def _select(actor: Actor) -> Select[Any]:
         .join(Resource, RESOURCE_OF_ACCESS)
         .where(ClientAccess.organization_id == actor.organization_id, Client.status != DELETED)
     )
-
-
-def _conditions(actor: Actor, filters: Mapping[str, str]) -> list[ColumnElement[bool]]:
-    errors = ValidationErrors()
-    find_unknown(errors, filters, FILTERS, noun="filter")
-    errors.raise_if_any()
-    conditions: list[ColumnElement[bool]] = []
-    if "status" in filters:
-        if filters["status"] not in STATUSES:
-            raise InvalidInput(f"This must be one of: {', '.join(STATUSES)}.", field="status")
-        conditions.append(ClientAccess.status == filters["status"])
-    if "client_id" in filters:
-        client = parse_client_id(filters["client_id"])
-        if client is None:
-            raise InvalidInput("This is not a valid client ID.", field="client_id")
-        is_here = client[0] == actor.organization_id
-        conditions.append(ClientAccess.client_id == client[1] if is_here else false())
-    if "resource_id" in filters:
-        resource_id = parse_public_id("res", filters["resource_id"])
-        if resource_id is None:
-            raise InvalidInput("This is not a valid resource ID.", field="resource_id")
-        conditions.append(ClientAccess.resource_id == resource_id)
-    return conditions
 
 
 def _find(actor: Actor, access_id: str, *conditions: ColumnElement[bool]) -> AccessRecord:

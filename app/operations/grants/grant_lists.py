@@ -5,13 +5,13 @@ Tokens are not listed individually. They are valid only as long as their grant.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, false, select
+from sqlalchemy import Select, false, select
 
 from app.models.base import is_same
 from app.models.client import Client
@@ -21,21 +21,14 @@ from app.operations.directory.lookups import get_organization_by_id
 from app.operations.grants import grants
 from app.operations.grants.grants import is_active_grant, is_consented
 from app.operations.store import audit, clock
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, get_row, read_page
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, filter_conditions, get_row, read_page
 from app.operations.store.transactions import read, transaction
 from app.rules.actor import Actor
-from app.rules.errors import InvalidInput, NotFound
-from app.rules.fields import ValidationErrors, find_unknown
-from app.rules.identifiers import HasPublicId, format_client_id, parse_client_id, parse_public_id, public_id
-from app.rules.languages.translation import lazy_gettext
+from app.rules.errors import NotFound
+from app.rules.identifiers import HasPublicId, format_client_id, parse_public_id, public_id
 from app.rules.organizations.settings import refresh_token_expiry
 
 FILTERS = ("client_id", "user_id")
-# The id prefix and noun of each filter except client_id, which names its organization and is parsed differently.
-_ID_PREFIXES = {
-    "user_id": ("usr", lazy_gettext("This is not the ID of a user.")),
-    "credential_id": ("sec", lazy_gettext("This is not the ID of a secret.")),
-}
 PREFIX = "grt"
 _COLUMNS: tuple[Any, ...] = (
     *(Grant.id, Grant.organization_id, Grant.client_id, Grant.user_id, Grant.scope, Grant.resource),
@@ -82,7 +75,7 @@ def list_grants(
     ``filters`` are ``client_id`` and ``user_id``, matched exactly. Raises InvalidInput, Forbidden.
     """
     statement = _visible(actor, "tokens:read")
-    for condition in filter_conditions(actor, filter_columns(Grant), filters or {}):
+    for condition in filter_conditions(actor, Grant, FILTERS, filters or {}):
         statement = statement.where(condition)
     return read_page(statement, (Grant.id,), limit, after).map(_record)
 
@@ -139,42 +132,6 @@ def restrict_to_own_clients(actor: Actor, statement: Select[Any], permission: st
         return statement
     # A client owns nothing, so without a user ``:own`` matches no rows.
     return statement.where(false() if actor.user_id is None else Client.created_by_user_id == actor.user_id)
-
-
-def filter_conditions(
-    actor: Actor, columns: Mapping[str, Any], filters: Mapping[str, str]
-) -> Iterator[ColumnElement[bool]]:
-    """Yield the query conditions for the filters, as ``filter_values`` reads them."""
-    for name, row_id in filter_values(actor, columns, filters).items():
-        yield false() if row_id is None else columns[name] == row_id
-
-
-def filter_values(actor: Actor, known: Collection[str], filters: Mapping[str, str]) -> dict[str, UUID | None]:
-    """Return the row ids of the filters, which are exact public ids; None for a client of another organization.
-
-    Raises InvalidInput naming an invalid filter.
-    """
-    findings = ValidationErrors()
-    find_unknown(findings, filters, tuple(known), noun="filter")
-    findings.raise_if_any()
-    values: dict[str, UUID | None] = {}
-    for name, value in filters.items():
-        if name == "client_id":
-            client = parse_client_id(value)
-            if client is None:
-                raise InvalidInput("This is not a valid client_id.", field=name)
-            values[name] = client[1] if client[0] == actor.organization_id else None
-            continue
-        prefix, message = _ID_PREFIXES[name]
-        values[name] = parse_public_id(prefix, value)
-        if values[name] is None:
-            raise InvalidInput(message, field=name)
-    return values
-
-
-def filter_columns(model: Any) -> dict[str, Any]:
-    """Return the columns of a model by the names in FILTERS."""
-    return {name: getattr(model, name) for name in FILTERS}
 
 
 def _get(actor: Actor, public_grant_id: str, permission: str) -> GrantRecord:

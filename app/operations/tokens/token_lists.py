@@ -16,10 +16,9 @@ from app.models.grant import Grant
 from app.models.token import AccessToken
 from app.models.user import ACTIVE as ACTIVE_USER
 from app.models.user import User
-from app.operations.grants.grant_lists import filter_values
 from app.operations.grants.grants import grant_issued_after_cutoffs, token_issued_after_cutoffs
 from app.operations.store import clock
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, PageQuery
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, PageQuery, filter_values
 from app.operations.store.transactions import transaction
 from app.operations.tokens import revocation
 from app.rules.actor import Actor
