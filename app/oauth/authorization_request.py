@@ -21,7 +21,6 @@ from app.operations.directory.lookups import ClientSnapshot
 from app.operations.sign_in.sessions import SessionRecord
 from app.rules.actor import Actor
 from app.rules.authorization.authorization_request import FORM_POST, select_response_mode
-from app.rules.clients.client_types import ALLOWED, PRE_APPROVED
 from app.rules.clients.redirect_uris import add_query_parameters, get_display_host
 from app.rules.errors import ClientBlocked, DomainError, TooManyRequests, UnredirectableError
 from app.rules.languages.translation import lazy_gettext
@@ -209,8 +208,7 @@ def refusal_to_client(
     """
     answer = {"error": error.code, "error_description": error.description}
     is_silent = sent.get("prompt") == "none" and client.remembers_consent
-    is_trusted = not client.is_unreviewed or client.approval in (ALLOWED, PRE_APPROVED)
-    if is_after_decision or is_silent or is_trusted:
+    if is_after_decision or is_silent or not client.is_unapproved:
         return response_to_client(client, sent, answer)
     is_form = select_response_mode(sent) == FORM_POST
     parameters = _response_parameters(client, sent, answer)

@@ -64,8 +64,14 @@ class EndSessionEndpoint(AuthlibEndSessionEndpoint):
     def is_post_logout_redirect_uri_legitimate(
         self, request: Any, post_logout_redirect_uri: str, client: ProtocolClient, logout_hint: str | None
     ) -> bool:
-        """Return whether a verified ID token proves that the client sent the request (OR-4)."""
-        return request.wanted.hint is not None
+        """Return whether a verified ID token proves that the client sent the request (OR-4).
+
+        A browser without a session has no user to sign out: to a client of strangers it would be an open redirect.
+        """
+        wanted: LogoutRequest = request.wanted
+        if wanted.hint is None or wanted.client is None:
+            return False
+        return not wanted.client.is_unapproved or session_for(wanted.organization.id) is not None
 
     def end_session(self, end_session_request: Any) -> None:
         """End the session, if there is one."""

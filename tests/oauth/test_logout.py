@@ -7,12 +7,17 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.factories import Factory
-from tests.oauth.conftest import SCOPES, Flow, audited, location
+from app.operations.clients import clients
+from app.operations.clients.clients import RegisteredClient
+from app.rules.actor import Actor
+from tests.factories import Factory, MadeClient
+from tests.oauth.conftest import FAST_KEYS, SCOPES, Flow, audited, location
 from tests.oauth.failure_log import kept
 from tests.support.databases import Database
 from tests.support.form_browser import Page
+from tests.support.registration import register
 
+OPEN = FAST_KEYS["oauth"] | {"dynamic_registration": {"mode": "open"}}
 BACK = "https://orchard.example/out?kept=1"
 
 
@@ -24,6 +29,20 @@ def leaving(flow: Flow, make: Factory) -> Flow:
         redirect_uris=flow.client.registered.client.redirect_uris,
         post_logout_redirect_uris=[BACK, "https://orchard.example/other"],
     )
+
+
+@pytest.fixture
+def stranger(flow: Flow, make: Factory) -> Flow:
+    """The same of a client that registered itself and that nobody reviewed."""
+    organization = make.organization(settings={"oauth": OPEN})
+    redirect_uris = flow.client.registered.client.redirect_uris
+    with flow.app.app_context():
+        sent = {"redirect_uris": list(redirect_uris), "post_logout_redirect_uris": [BACK]}
+        registered = register(Actor.anonymous(organization.id), sent, None)
+    made = MadeClient(organization, RegisteredClient(registered.client, None, registered.secret, []))
+    found = Flow(flow.app, flow.http, make, made, make.user(organization))
+    found.sign_in()
+    return found
 
 
 def logout(flow: Flow, *, method: str = "get", path: str = "/oauth/logout", **sent: str | None) -> Any:
@@ -49,6 +68,18 @@ def say_yes(flow: Flow, page: Any, **changes: str) -> Any:
 
 def signed_out_page(flow: Flow) -> str:
     return f"/organizations/{flow.organization.slug}/logout"
+
+
+def test_signed_out_browser_is_not_sent_to_a_client_that_nobody_reviewed(stranger: Flow) -> None:
+    """OR-2: anyone could register it, and would have a link on this host that leads anywhere at once."""
+    hint = stranger.tokens(scope="openid")["id_token"]
+    asked = {"id_token_hint": hint, "post_logout_redirect_uri": BACK}
+    assert location(logout(stranger, **asked)) == BACK
+    assert location(logout(stranger, **asked)) == signed_out_page(stranger)
+    with stranger.app.app_context():
+        admin = stranger.make.actor(stranger.organization)
+        clients.update_client(admin, stranger.client.client_id, {"approval": "allowed"})
+    assert location(logout(stranger, **asked)) == BACK
 
 
 @pytest.mark.parametrize("path", ["/oauth/logout", "{issuer}/oauth/logout"])

@@ -12,7 +12,7 @@ from app.models import client as client_model
 from app.models import organization as organization_model
 from app.operations.store import clock
 from app.rules.clients.client_coherence import required_code_protection
-from app.rules.clients.client_types import BLOCKED
+from app.rules.clients.client_types import ALLOWED, BLOCKED, PRE_APPROVED
 from app.rules.clients.resource_indicators import ResourceAccess
 
 
@@ -188,6 +188,15 @@ class ClientSnapshot:
     def is_unreviewed(self) -> bool:
         """Return whether the client registered itself and no administrator has verified it since."""
         return self.source != client_model.PERSON and self.trust == "unverified"
+
+    @property
+    def is_unapproved(self) -> bool:
+        """Return whether the client registered itself, and no administrator has verified or approved it since.
+
+        Anyone can have such a client where the organization allows that, so no link on our host may lead to it at once
+        (RFC 9700 section 4.11).
+        """
+        return self.is_unreviewed and self.approval not in (ALLOWED, PRE_APPROVED)
 
     @property
     def remembers_consent(self) -> bool:
