@@ -373,7 +373,8 @@ def _table(record: Mapping[str, Any]) -> tuple[Table, list[str]]:
 def _row(record: list[Any], columns: list[str], table: Table, organization_id: str) -> dict[str, Any]:
     with _reject_malformed():
         row = record_to_row(record, columns, table)
-    if row.get("organization_id") != organization_id:
+    # A role names the organization of its user, too.
+    if {row.get("organization_id"), row.get("user_organization_id", organization_id)} != {organization_id}:
         raise UnreadableArchive("The file contains rows of another organization.")
     if table.name == "users":
         _require_accepted_hash(row.get("password_hash"), row.get("password_scheme"))

@@ -49,8 +49,19 @@ def test_crafted_file_cannot_affect_other_organizations(
     key = good[users]["columns"].index("organization_id")
     forged = [globex.id if column == key else value for column, value in enumerate(good[users + 1])]
     organization = good[0]["organization"]
+    roles = next(
+        n
+        for n, record in enumerate(good)
+        if isinstance(record, dict) and record.get("table") == "role_assignments"
+    )
+    eve = {"user_organization_id": globex.id, "user_id": Factory(there).user(globex).id.hex}
+    stolen = [
+        eve.get(name, value) for name, value in zip(good[roles]["columns"], good[roles + 1], strict=True)
+    ]
     for place, record in (
         (users + 1, forged),
+        # The roles of an organization show the name and email address of the user.
+        (roles + 1, stolen),
         (users, {"table": "sessions", "columns": ["organization_id", "id"]}),
         (users, {"table": "users", "columns": [*good[users]["columns"][:-1], "is_root"]}),
         (0, {"organization": {**organization, "is_root": True}}),
@@ -73,7 +84,7 @@ def test_crafted_file_cannot_affect_other_organizations(
     with there.app_context(), pytest.raises(NotFound):
         lookups.get_organization_by_slug("acme")
     with there.app_context():
-        assert not list_users(Actor.system(globex.id, "tests")).items
+        assert len(list_users(Actor.system(globex.id, "tests")).items) == 1
 
 
 def test_file_cannot_make_sign_ins_expensive(moved: Moved, elsewhere: tuple[Flask, Database]) -> None:
