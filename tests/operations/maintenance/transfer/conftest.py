@@ -25,7 +25,7 @@ from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
 from tests.factories import Factory, MadeClient, MadeUser
 from tests.oauth.conftest import FAST_KEYS, SCOPES, Flow
-from tests.support.applications import application
+from tests.support.applications import application, forget
 from tests.support.databases import Database
 
 PASSPHRASE = "a barge of walnuts at noon"
@@ -48,21 +48,35 @@ class Moved:
     file: bytes
 
 
+@pytest.fixture(scope="session")
+def installations(scratch: Path) -> Callable[[Database], Flask]:
+    """Another installation on a database, created and migrated at first use."""
+    made: dict[str, Flask] = {}
+
+    def on(database: Database) -> Flask:
+        if database.url not in made:
+            folder = scratch / f"elsewhere-{database.engine}"
+            folder.mkdir(mode=0o700)
+            made[database.url] = application(database, folder, "http://localhost")
+        return made[database.url]
+
+    return on
+
+
 @pytest.fixture
 def elsewhere(
-    database: Database, databases: Callable[[str], Database], tmp_path: Path
+    database: Database, databases: Callable[[str], Database], installations: Callable[[Database], Flask]
 ) -> Iterator[tuple[Flask, Database]]:
     """Another installation with other keys, the other database engine and its own root."""
     other = databases("mariadb" if database.engine == "sqlite" else "sqlite")
+    # The rows that are there when an installation is made are its seed.
     other.clean()
-    folder = tmp_path / "elsewhere"
-    folder.mkdir(mode=0o700)
-    made = application(other, folder, "http://localhost")
-    lookups.clear_directory_cache()
+    made = installations(other)
+    forget(made)
     Factory(made).root()
     yield made, other
     other.clean()
-    lookups.clear_directory_cache()
+    forget(made)
 
 
 @pytest.fixture
@@ -116,8 +130,8 @@ class CutPeer(Peer):
 
 @pytest.fixture(autouse=True)
 def _short_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No other process uses these databases."""
-    monkeypatch.setattr(move, "SETTLE_SECONDS", -2.5)
+    """Wait for no other process: none uses these databases. The wait is this and the database's timeout of 3 s."""
+    monkeypatch.setattr(move, "SETTLE_SECONDS", -3.0)
 
 
 @pytest.fixture
