@@ -11,7 +11,8 @@ from flask import request
 from app.operations.audit.failed_requests import can_read_failed_requests
 from app.operations.audit.failure_groups import list_failure_groups
 from app.operations.audit.usage import Traffic, get_credential_use, get_traffic
-from app.operations.clients.clients import ClientRecord, get_client
+from app.operations.clients.client_records import ClientRecord
+from app.operations.clients.clients import get_client
 from app.operations.store import clock
 from app.portal.clients import client_page
 from app.portal.context import PageResponse, PortalContext, portal_page

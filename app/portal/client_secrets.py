@@ -10,20 +10,16 @@ from flask import redirect, request
 from wtforms import BooleanField, HiddenField, RadioField, SelectChoice, SelectField
 
 from app.operations.clients import rotations
+from app.operations.clients.client_records import ClientRecord
 from app.operations.clients.client_usage import (
     get_client_credentials,
     preview_credential_creation,
     preview_reveal,
     preview_revocation,
 )
-from app.operations.clients.clients import ClientRecord
-from app.operations.clients.credentials import (
-    CredentialRecord,
-    confirm_credential,
-    create_credential,
-    reveal_credential,
-    revoke_credentials,
-)
+from app.operations.clients.credential_revocation import revoke_credentials
+from app.operations.clients.credential_rows import CredentialRecord
+from app.operations.clients.credentials import confirm_credential, create_credential, reveal_credential
 from app.operations.clients.rotations import get_rotation
 from app.portal.clients import client_page
 from app.portal.context import Confirmation, PageResponse, PortalContext, portal_page

@@ -10,13 +10,12 @@ from wtforms import SelectChoice
 
 from app.operations.authorization.approval_requests import count_open_requests
 from app.operations.authorization.playground import may_try
+from app.operations.clients.client_records import ClientRecord, list_clients
 from app.operations.clients.client_usage import preview_deletion
 from app.operations.clients.clients import (
-    ClientRecord,
     UpdatedClient,
     delete_client,
     get_client,
-    list_clients,
     register_client,
     update_client,
 )

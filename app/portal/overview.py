@@ -8,7 +8,7 @@ from app.operations.audit.failure_groups import list_failure_groups
 from app.operations.audit.usage import get_clients_traffic, get_traffic
 from app.operations.authorization.approval_requests import count_open_requests
 from app.operations.clients.access_records import count_pending_requests
-from app.operations.clients.clients import list_clients
+from app.operations.clients.client_records import list_clients
 from app.operations.maintenance.instance_overview import get_instance_overview, send_test_email
 from app.operations.organizations.overview import get_overview
 from app.operations.users.registrations import count_registrations

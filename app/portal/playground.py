@@ -14,7 +14,8 @@ from wtforms import HiddenField, SelectChoice, SelectField
 
 from app.operations.authorization import playground
 from app.operations.authorization.playground import Run, may_try
-from app.operations.clients.clients import ClientRecord, get_client, list_clients
+from app.operations.clients.client_records import ClientRecord, list_clients
+from app.operations.clients.clients import get_client
 from app.operations.tokens.inspection import Check, check_id_token
 from app.portal.context import PageResponse, PortalContext, portal_page
 from app.rules.audit.failed_requests import CAUSES, default_cause

@@ -17,7 +17,8 @@ from markupsafe import Markup
 
 from app.config import ROOT
 from app.operations.audit.usage import get_clients_traffic
-from app.operations.clients.clients import ClientRecord, get_client
+from app.operations.clients.client_records import ClientRecord
+from app.operations.clients.clients import get_client
 from app.portal.clients import client_page
 from app.portal.context import PageResponse, PortalContext, portal_page
 from app.portal.markdown import code_blocks, highlight, to_html

@@ -17,7 +17,8 @@ from app.operations.audit.failure_groups import list_failure_groups
 from app.operations.audit.fix_requests import apply_fix, find_fix, find_request_client
 from app.operations.audit.sampled_requests import FAILED, OUTCOMES, SUCCEEDED, SampleRecord, list_requests
 from app.operations.authorization.playground import may_try
-from app.operations.clients.clients import ClientRecord, get_client
+from app.operations.clients.client_records import ClientRecord
+from app.operations.clients.clients import get_client
 from app.operations.store import clock
 from app.operations.store.rows import Page
 from app.portal.clients import client_page

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from flask import redirect
 
-from app.operations.clients.clients import list_clients
+from app.operations.clients.client_records import list_clients
 from app.operations.users.users import list_users
 from app.portal.context import PageResponse, PortalContext, navigation, portal_page, search_query
 from app.portal.docs import matches, require_reader, search_docs

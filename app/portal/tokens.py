@@ -9,7 +9,8 @@ from wtforms import BooleanField, HiddenField, StringField, SubmitField
 from wtforms.widgets import DateTimeLocalInput
 
 from app.operations.audit.audit_events import find_names
-from app.operations.clients.clients import ClientRecord, get_client
+from app.operations.clients.client_records import ClientRecord
+from app.operations.clients.clients import get_client
 from app.operations.grants.grant_lists import get_grant, list_grants, revoke_grant
 from app.operations.tokens.bulk_revocation import BulkRevocation, bulk_revoke
 from app.operations.tokens.revocation import get_receipt, list_affected_clients, list_receipts

@@ -242,12 +242,12 @@ def test_cursor_is_bound_to_its_list(http: FlaskClient, make: Factory) -> None:
 def test_internal_error_reveals_no_details(
     http: FlaskClient, token: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from app.operations.clients import clients
+    from app.operations.clients import client_records
 
     def fail(*_arguments: Any, **_named: Any) -> None:
         raise RuntimeError("SELECT secret FROM somewhere")
 
-    monkeypatch.setattr(clients, "list_clients", fail)
+    monkeypatch.setattr(client_records, "list_clients", fail)
     monkeypatch.setattr(http.application, "testing", False)
     answer = http.get("/clients", headers=token)
     assert refusal(answer, 500)["error"] == "internal_error"

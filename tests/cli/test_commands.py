@@ -13,7 +13,7 @@ from click.testing import Result
 from flask import Flask
 
 from app.operations.clients.clients import get_client
-from app.operations.clients.credentials import revoke_credentials
+from app.operations.clients.credential_revocation import revoke_credentials
 from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.grants.signing_keys import get_active_key, list_public_keys
 from app.operations.maintenance import janitor

@@ -11,9 +11,7 @@ from app.operations.authorization.consents import store_consent
 from app.operations.clients.access_decisions import withdraw_access
 from app.operations.clients.access_records import list_client_access
 from app.operations.clients.clients import delete_client, update_client
-from app.operations.clients.credentials import (
-    revoke_credentials,
-)
+from app.operations.clients.credential_revocation import revoke_credentials
 from app.operations.clients.initial_access_tokens import (
     create_registration_token,
     require_usable_token,

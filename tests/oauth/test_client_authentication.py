@@ -15,7 +15,8 @@ from app.extensions import db
 from app.models.client import Credential
 from app.operations.clients import client_authentication
 from app.operations.clients.clients import delete_client, update_client
-from app.operations.clients.credentials import create_credential, revoke_credentials
+from app.operations.clients.credential_revocation import revoke_credentials
+from app.operations.clients.credentials import create_credential
 from app.operations.directory import lookups
 from app.operations.organizations.settings import update_settings
 from app.operations.store import clock

@@ -8,7 +8,8 @@ import pytest
 from flask import Flask
 
 from app.operations.clients.clients import delete_client, update_client
-from app.operations.clients.credentials import create_credential, revoke_credentials
+from app.operations.clients.credential_revocation import revoke_credentials
+from app.operations.clients.credentials import create_credential
 from app.operations.organizations.organizations import delete_organization, update_organization
 from app.operations.organizations.settings import update_settings
 from app.rules.actor import Actor

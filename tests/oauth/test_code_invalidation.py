@@ -11,7 +11,7 @@ from app.extensions import db
 from app.models.user import User
 from app.operations.authorization import connected_apps
 from app.operations.clients.clients import delete_client, update_client
-from app.operations.clients.credentials import revoke_credentials
+from app.operations.clients.credential_revocation import revoke_credentials
 from app.operations.organizations.organizations import update_organization
 from app.operations.sign_in.sessions import end_sessions_of_user
 from app.operations.store.transactions import transaction

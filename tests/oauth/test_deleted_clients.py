@@ -6,7 +6,7 @@ from base64 import b64encode
 
 import pytest
 
-from app.operations.clients import clients, credentials
+from app.operations.clients import clients, credential_revocation, credentials
 from app.rules.actor import Actor
 from tests.factories import Factory
 from tests.oauth.conftest import Flow
@@ -23,7 +23,7 @@ def test_revoked_secret_revokes_user_tokens_on_request(flow: Flow, admin: Actor)
         made = credentials.create_credential(admin, flow.client.client_id)
         old = flow.client.registered.credential
         assert old is not None
-        credentials.revoke_credentials(
+        credential_revocation.revoke_credentials(
             admin, flow.client.client_id, credential_id=old.public_id, revoke_tokens=True
         )
     pair = b64encode(f"{flow.client.client_id}:{made.secret}".encode()).decode()
@@ -40,7 +40,7 @@ def test_revoked_secret_revokes_user_tokens_on_request(flow: Flow, admin: Actor)
 def test_revoked_secret_keeps_user_tokens_by_default(flow: Flow, admin: Actor) -> None:
     flow.tokens()
     with flow.app.app_context():
-        counts = credentials.revoke_credentials(admin, flow.client.client_id)
+        counts = credential_revocation.revoke_credentials(admin, flow.client.client_id)
         assert (counts.credentials, counts.tokens) == (1, 0)
         [entry] = credentials.list_credentials(admin, flow.client.client_id)
         assert entry.live_tokens == 1

@@ -12,7 +12,8 @@ from app.extensions import db
 from app.models.token import AccessToken
 from app.operations.authorization import connected_apps
 from app.operations.clients.clients import delete_client, update_client
-from app.operations.clients.credentials import list_credentials, revoke_credentials
+from app.operations.clients.credential_revocation import revoke_credentials
+from app.operations.clients.credentials import list_credentials
 from app.operations.grants import grants
 from app.operations.grants.revocation import revoke_grants_of_user
 from app.operations.organizations.organizations import delete_organization, update_organization

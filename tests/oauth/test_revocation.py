@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.operations.clients.clients import update_client
-from app.operations.clients.credentials import revoke_credentials
+from app.operations.clients.credential_revocation import revoke_credentials
 from app.operations.tokens import revocation
 from app.rules.identifiers import new_token
 from tests.factories import Factory

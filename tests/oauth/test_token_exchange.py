@@ -8,7 +8,7 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
-from app.operations.clients import clients, credentials, resources
+from app.operations.clients import clients, credential_revocation, resources
 from app.rules.errors import DomainError
 from app.rules.organizations.settings_table import GRANT_TYPES
 from app.rules.tokens.token_exchange import ACCESS_TOKEN_TYPE, GRANT_TYPE, JWT_TYPE
@@ -241,7 +241,7 @@ def test_exchanged_token_is_revoked_with_what_it_depends_on(web: Flow, orders: M
         if end == "exchanger":
             clients.delete_client(actor, orders.client_id)
         if end == "secret":
-            credentials.revoke_credentials(actor, orders.client_id, revoke_tokens=True)
+            credential_revocation.revoke_credentials(actor, orders.client_id, revoke_tokens=True)
     assert told(web, witness, given) == {"active": False}
 
 
@@ -273,7 +273,7 @@ def test_client_token_can_be_exchanged_and_is_revoked_with_its_secret(web: Flow,
     )
     with web.app.app_context():
         actor = web.make.actor(web.organization)
-        credentials.revoke_credentials(actor, worker.client_id, revoke_tokens=True)
+        credential_revocation.revoke_credentials(actor, worker.client_id, revoke_tokens=True)
     assert told(web, orders, given) == {"active": False}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from flask import Flask
 
-from app.operations.clients import clients, resources
+from app.operations.clients import client_records, clients, resources
 from app.operations.organizations.settings import update_settings
 from tests.factories import Factory
 from tests.portal.conftest import PortalUser
@@ -215,5 +215,5 @@ def test_api_page_offers_a_client_that_may_introspect_its_tokens(
     ada.submit(path, name="API", resources="urn:api")
     assert "API is registered" in ada.text
     with app.app_context():
-        [made] = clients.list_clients(make.actor(acme)).items
+        [made] = client_records.list_clients(make.actor(acme)).items
     assert (made.type, made.name, list(made.resources)) == ("machine", "API", ["urn:api"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.operations.clients.clients import list_clients
+from app.operations.clients.client_records import list_clients
 from app.operations.clients.resources import define_resource
 
 

@@ -16,7 +16,7 @@ from sqlalchemy import update
 from app.extensions import db
 from app.models.client import Credential
 from app.operations.clients.clients import update_client
-from app.operations.clients.credentials import revoke_credentials
+from app.operations.clients.credential_revocation import revoke_credentials
 from app.operations.directory import lookups
 from app.operations.store import clock
 from app.operations.store.transactions import transaction

@@ -10,7 +10,14 @@ from flask import Flask
 
 from app.models.session import Session
 from app.operations.audit import audit_events, webhooks
-from app.operations.clients import clients, credentials, initial_access_tokens, resources, scopes
+from app.operations.clients import (
+    clients,
+    credential_revocation,
+    credentials,
+    initial_access_tokens,
+    resources,
+    scopes,
+)
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.grants import signing_keys
 from app.operations.organizations import administrators, organizations, roles
@@ -106,7 +113,7 @@ def ended(app: Flask, make: Factory, corner: Corner) -> dict[str, str]:
         client = make.client(corner.organization)
         clients.delete_client(actor, client.client_id)
         other = credentials.create_credential(actor, corner.client.client_id).credential.public_id
-        credentials.revoke_credentials(actor, corner.client.client_id, credential_id=other)
+        credential_revocation.revoke_credentials(actor, corner.client.client_id, credential_id=other)
         user = make.user(corner.organization, role="auditor")
         admin = next(a for a in administrators.list_administrators(actor, slug).items if a.user_id == user.id)
         administrators.remove_administrator(actor, slug, admin.public_id)

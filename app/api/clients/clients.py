@@ -30,9 +30,8 @@ from app.api.representations import (
     optional,
     rfc3339,
 )
-from app.operations.clients import clients, sector_documents
-from app.operations.clients.client_records import FILTERS
-from app.operations.clients.clients import ClientRecord
+from app.operations.clients import client_records, clients, sector_documents
+from app.operations.clients.client_records import FILTERS, ClientRecord
 from app.operations.store.idempotency import IdempotentResult
 from app.rules.clients.client_metadata import ClientChange, ClientMetadata, NewClient
 from app.rules.clients.client_types import CLIENT_TYPES, SOURCES, STATUS, TRUST, Metadata
@@ -137,7 +136,7 @@ def list_clients(context: ApiContext) -> Response:
     return list_response(
         context,
         "clients",
-        clients.list_clients,
+        client_records.list_clients,
         show=lambda record: _to_json(context, record),
         query=context.parameters.get("q"),
         filters=filters_of(context, FILTERS),

@@ -19,8 +19,9 @@ from app.api.representations import (
     Source,
     optional,
 )
-from app.operations.clients import credentials, rotations
-from app.operations.clients.credentials import CredentialRecord, NewCredential
+from app.operations.clients import credential_revocation, credentials, rotations
+from app.operations.clients.credential_rows import CredentialRecord
+from app.operations.clients.credentials import NewCredential
 from app.operations.clients.rotations import Rotation as RotationRecord
 from app.operations.store.idempotency import IdempotentResult
 from app.rules.clients import credentials as credential_terms
@@ -305,7 +306,7 @@ def _created(new: NewCredential, client_id: str) -> IdempotentResult:
 
 def _revoke(context: ApiContext, client_id: str, credential_id: str | None) -> Response:
     revokes_tokens = boolean_parameter(context.parameters, "revoke_tokens")
-    counts = credentials.revoke_credentials(
+    counts = credential_revocation.revoke_credentials(
         context.actor,
         client_id,
         credential_id=credential_id,

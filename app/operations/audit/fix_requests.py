@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from app.operations.audit.failed_requests import FailedRequestRecord, get_failed_request
-from app.operations.clients.clients import ClientRecord, check_client_update, get_client, update_client
+from app.operations.clients.client_records import ClientRecord
+from app.operations.clients.clients import check_client_update, get_client, update_client
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.organizations.settings import get_settings, update_settings
 from app.rules.actor import Actor

@@ -22,7 +22,8 @@ from app.fast_path.cache import BoundedCache
 from app.models.audit import UsageCounter
 from app.models.client import DELETED, Client
 from app.operations.clients.client_records import get_client_record
-from app.operations.clients.credentials import CredentialRecord, list_credentials_of
+from app.operations.clients.credential_rows import CredentialRecord
+from app.operations.clients.credentials import list_credentials_of
 from app.operations.store import clock
 from app.operations.store.replica import read_figures
 from app.operations.store.transactions import read

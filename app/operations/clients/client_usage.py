@@ -20,7 +20,8 @@ from app.models.client import Client, Credential, CredentialUse
 from app.operations.clients.client_permissions import require_client_within_permissions
 from app.operations.clients.client_records import ClientRecord, get_client_row, to_client_record
 from app.operations.clients.clients import get_client
-from app.operations.clients.credentials import CredentialRecord, list_credentials_of
+from app.operations.clients.credential_rows import CredentialRecord
+from app.operations.clients.credentials import list_credentials_of
 from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
 from app.operations.sign_in.reauthentication import require_fresh_sign_in, require_fresh_user_sign_in
 from app.operations.store import clock

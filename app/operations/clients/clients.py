@@ -36,7 +36,6 @@ from app.operations.clients.client_records import (
     count_clients,
     get_client_record,
     get_client_row,
-    list_clients,
     load_client_row,
     require_client_version,
     to_client_columns,
@@ -68,18 +67,6 @@ from app.rules.identifiers import format_client_id, new_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.versions import ExpectedVersion
 
-__all__ = [
-    "ClientRecord",
-    "DeletedClient",
-    "RegisteredClient",
-    "UpdatedClient",
-    "check_client_update",
-    "delete_client",
-    "get_client",
-    "list_clients",
-    "register_client",
-    "update_client",
-]
 MAX_COUNTED = 1000
 # Deleted clients count until their rows are purged, so that creating and deleting cannot fill the table either.
 MAX_CLIENTS = 50_000

@@ -24,10 +24,8 @@ from app.operations.clients.client_records import (
     to_client_metadata,
     update_client_row,
 )
-from app.operations.clients.credential_revocation import RevokedCredentials, revoke_credentials
 from app.operations.clients.credential_rows import (
     CredentialRecord,
-    IpAddressUse,
     add_credential,
     can_reveal_secrets,
     is_active_credential,
@@ -54,21 +52,6 @@ from app.rules.languages.translation import lazy_gettext
 from app.rules.sealing import UnsealError
 from app.rules.sign_in.passwords import Lockout
 
-__all__ = [
-    "CredentialRecord",
-    "IpAddressUse",
-    "NewCredential",
-    "RevokedCredentials",
-    "confirm_credential",
-    "create_credential",
-    "get_credential",
-    "list_credentials",
-    "restore_retiring_secrets",
-    "reveal_credential",
-    "reveal_credentials",
-    "revoke_credentials",
-    "rotate_credential",
-]
 MAX_REVEALS_PER_HOUR = 10
 _REVEALED = "credential.revealed"
 _HOUR = timedelta(hours=1)

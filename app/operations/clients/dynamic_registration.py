@@ -19,10 +19,10 @@ from app.extensions import db
 from app.models.base import has_key, is_same
 from app.models.client import ACTIVE, DYNAMIC, Client, ClientRegistration, Credential
 from app.operations.clients import scopes, sector_documents
+from app.operations.clients.client_records import ClientRecord
 from app.operations.clients.clients import (
     FIRST_IDLE_CHECK,
     ClientOrigin,
-    ClientRecord,
     delete_client,
     get_client,
     register_client,

@@ -56,17 +56,6 @@ from app.rules.identifiers import HasPublicId, new_id, parse_public_id, public_i
 from app.rules.languages.translation import lazy_gettext
 from app.rules.versions import ExpectedVersion, is_expected
 
-__all__ = [
-    "DeletedResource",
-    "ResourceRecord",
-    "UpdatedResource",
-    "define_resource",
-    "delete_resource",
-    "get_resource",
-    "list_resource_holders",
-    "list_resources",
-    "update_resource",
-]
 _CATALOG = CompiledQuery(
     select(
         Resource.identifier,

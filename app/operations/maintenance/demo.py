@@ -19,8 +19,9 @@ from uuid import UUID
 from app.config import current
 from app.operations.audit.failed_requests import RejectedRequest, store_rejected_requests
 from app.operations.authorization import codes, consents
+from app.operations.clients.client_records import list_clients
 from app.operations.clients.client_usage import record_client_use
-from app.operations.clients.clients import list_clients, register_client, update_client
+from app.operations.clients.clients import register_client, update_client
 from app.operations.clients.credentials import (
     NotRevealable,
     create_credential,

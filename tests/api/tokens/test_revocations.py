@@ -9,7 +9,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 from app.operations.clients.client_authentication import MAX_FAILURES
-from app.operations.clients.credentials import revoke_credentials
+from app.operations.clients.credential_revocation import revoke_credentials
 from tests.factories import Factory, MadeClient, basic_header, bearer_header
 from tests.oauth.conftest import on_another_worker
 from tests.support.databases import Database

@@ -8,7 +8,7 @@ import pytest
 from flask import Flask
 
 from app.fast_path import compiled_query
-from app.operations.clients import clients
+from app.operations.clients import client_records
 from app.rules.actor import Actor
 from app.rules.errors import Forbidden, InvalidInput
 from tests.factories import Factory
@@ -37,7 +37,7 @@ def admin(context: Flask, make: Factory) -> Actor:
 def pages(actor: Actor, limit: int, **how) -> list[str]:
     names, after = [], None
     while True:
-        page = clients.list_clients(actor, limit=limit, after=after, **how)
+        page = client_records.list_clients(actor, limit=limit, after=after, **how)
         assert len(page.items) <= limit
         names += [client.name for client in page.items]
         after = page.next_cursor_key
@@ -49,7 +49,7 @@ def pages(actor: Actor, limit: int, **how) -> list[str]:
 @each("limit", [1, 3, 8])
 @each("sort", ["name", "-name", "created_at", "-created_at"])
 def test_pages_contain_each_client_once_in_order(admin: Actor, limit: int, sort: str) -> None:
-    whole = [client.name for client in clients.list_clients(admin, limit=100, sort=sort).items]
+    whole = [client.name for client in client_records.list_clients(admin, limit=100, sort=sort).items]
     assert pages(admin, limit, sort=sort) == whole
     assert sorted(whole) == sorted(NAMES)
     if sort.endswith("created_at"):
@@ -75,35 +75,35 @@ def test_pages_contain_each_client_once_in_order(admin: Actor, limit: int, sort:
     ],
 )
 def test_search_matches_parts_of_names(admin: Actor, query: str, found: set[str]) -> None:
-    assert {client.name for client in clients.list_clients(admin, query=query).items} == found
+    assert {client.name for client in client_records.list_clients(admin, query=query).items} == found
 
 
 def test_search_finds_a_client_id_only_within_the_organization(admin: Actor, make: Factory) -> None:
-    [first, *_] = clients.list_clients(admin).items
-    assert clients.list_clients(admin, query=first.client_id).items == (first,)
+    [first, *_] = client_records.list_clients(admin).items
+    assert client_records.list_clients(admin, query=first.client_id).items == (first,)
     foreign = make.client(make.organization()).client_id
-    assert clients.list_clients(admin, query=foreign).items == ()
+    assert client_records.list_clients(admin, query=foreign).items == ()
 
 
 def test_filters_match_exactly(admin: Actor) -> None:
-    assert len(clients.list_clients(admin, filters={"type": "machine"}).items) == 4
-    assert clients.list_clients(admin, filters={"status": "disabled"}).items == ()
+    assert len(client_records.list_clients(admin, filters={"type": "machine"}).items) == 4
+    assert client_records.list_clients(admin, filters={"status": "disabled"}).items == ()
     for wrong in ({"type": "server"}, {"colour": "red"}):
         with pytest.raises(InvalidInput):
-            clients.list_clients(admin, filters=wrong)
+            client_records.list_clients(admin, filters=wrong)
     with pytest.raises(InvalidInput):
-        clients.list_clients(admin, sort="colour")
+        client_records.list_clients(admin, sort="colour")
 
 
 @each("after", [("x",), ("a", "b", "c"), (), ("apple", "not-an-id")])
 def test_cursor_of_another_list_is_rejected(admin: Actor, after: tuple[str, ...]) -> None:
     with pytest.raises(InvalidInput):
-        clients.list_clients(admin, after=after)
+        client_records.list_clients(admin, after=after)
 
 
 def test_list_requires_permission(context: Flask, make: Factory) -> None:
     with pytest.raises(Forbidden):
-        clients.list_clients(make.actor(make.organization(), "clients:write"))
+        client_records.list_clients(make.actor(make.organization(), "clients:write"))
 
 
 def test_list_takes_one_query_for_any_length(admin: Actor, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,5 +117,5 @@ def test_list_takes_one_query_for_any_length(admin: Actor, monkeypatch: pytest.M
     monkeypatch.setattr(compiled_query, "_run", note)
     for limit in (1, 100):
         statements.clear()
-        clients.list_clients(admin, limit=limit)
+        client_records.list_clients(admin, limit=limit)
         assert len(statements) == 1

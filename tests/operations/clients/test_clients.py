@@ -10,7 +10,7 @@ from flask import Flask
 
 from app.operations.authorization.connected_apps import list_consents
 from app.operations.authorization.consents import store_consent
-from app.operations.clients import clients, credentials, scopes
+from app.operations.clients import client_records, clients, credential_revocation, credentials, scopes
 from app.operations.directory import lookups
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
@@ -144,7 +144,7 @@ def test_client_with_more_permissions_cannot_be_changed(context: Flask, make: Fa
         lambda: clients.update_client(weak, strong, {"name": "Mine"}),
         lambda: clients.delete_client(weak, strong),
         lambda: credentials.create_credential(weak, strong),
-        lambda: credentials.revoke_credentials(weak, strong),
+        lambda: credential_revocation.revoke_credentials(weak, strong),
         lambda: credentials.reveal_credential(
             weak, strong, credentials.list_credentials(weak, strong)[0].public_id
         ),
@@ -204,7 +204,7 @@ def test_deleted_client_is_removed_with_its_tokens(admin: Actor, database: Datab
         with pytest.raises(NotFound):
             act(admin, made.client.client_id)
     assert audit_actions(database)[-1] == "client.deleted"
-    assert clients.list_clients(admin).items == ()
+    assert client_records.list_clients(admin).items == ()
 
 
 def test_deleted_client_is_not_a_connected_app(context: Flask, make: Factory) -> None:
@@ -240,7 +240,7 @@ def test_client_of_another_organization_is_not_found(
         lambda: credentials.list_credentials(admin, theirs.client_id),
         lambda: credentials.create_credential(admin, theirs.client_id),
         lambda: credentials.reveal_credential(admin, theirs.client_id, entry.public_id),
-        lambda: credentials.revoke_credentials(admin, theirs.client_id),
+        lambda: credential_revocation.revoke_credentials(admin, theirs.client_id),
         lambda: credentials.restore_retiring_secrets(admin, theirs.client_id),
     ):
         assert_rejected(database, NotFound, act)
@@ -253,7 +253,7 @@ def test_developer_can_manage_only_own_clients(context: Flask, make: Factory) ->
     bob = make.actor(organization, *own, user=make.user(organization))
     mine = clients.register_client(ada, GOOD)
     theirs = clients.register_client(bob, {**GOOD, "name": "Quince"})
-    assert [client.name for client in clients.list_clients(ada).items] == ["Orchard"]
+    assert [client.name for client in client_records.list_clients(ada).items] == ["Orchard"]
     assert clients.update_client(ada, mine.client.client_id, {"name": "Pear"}).changed == ["name"]
     assert credentials.create_credential(ada, mine.client.client_id).secret
     for act in (
@@ -278,7 +278,7 @@ def test_machine_client_with_own_permission_sees_no_clients(context: Flask, make
         permissions=frozenset({"clients:read:own"}),
         client_id=new_id(),
     )
-    assert clients.list_clients(machine).items == ()
+    assert client_records.list_clients(machine).items == ()
 
 
 def test_client_cannot_delete_itself(context: Flask, make: Factory) -> None:

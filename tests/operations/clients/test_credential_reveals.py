@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from flask import Flask
 
-from app.operations.clients import credentials
+from app.operations.clients import credential_rows, credentials
 from app.operations.clients.credentials import MAX_REVEALS_PER_HOUR, NotRevealable
 from app.operations.organizations import settings
 from app.operations.sign_in.reauthentication import FreshSignInRequired
@@ -31,7 +31,7 @@ def admin(client: MadeClient, make: Factory) -> Actor:
     return make.actor(client.organization, user=make.user(client.organization))
 
 
-def entries(actor: Actor, client: MadeClient) -> dict[str, credentials.CredentialRecord]:
+def entries(actor: Actor, client: MadeClient) -> dict[str, credential_rows.CredentialRecord]:
     return {entry.public_id: entry for entry in credentials.list_credentials(actor, client.client_id)}
 
 

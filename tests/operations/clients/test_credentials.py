@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from flask import Flask
 
-from app.operations.clients import clients, credentials
+from app.operations.clients import clients, credential_revocation, credential_rows, credentials
 from app.operations.directory import lookups
 from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.store import clock
@@ -29,7 +29,7 @@ def admin(client: MadeClient, make: Factory) -> Actor:
     return make.actor(client.organization, user=make.user(client.organization))
 
 
-def entries(actor: Actor, client: MadeClient) -> dict[str, credentials.CredentialRecord]:
+def entries(actor: Actor, client: MadeClient) -> dict[str, credential_rows.CredentialRecord]:
     return {entry.public_id: entry for entry in credentials.list_credentials(actor, client.client_id)}
 
 
@@ -106,7 +106,9 @@ def test_number_of_active_secrets_is_limited(context: Flask, make: Factory, data
         credentials.create_credential(admin, client.client_id)
     assert refusal.value.code == "too_many_secrets"
     assert database.count("client_credentials") == count
-    credentials.revoke_credentials(admin, client.client_id, credential_id=second.credential.public_id)
+    credential_revocation.revoke_credentials(
+        admin, client.client_id, credential_id=second.credential.public_id
+    )
     assert credentials.create_credential(admin, client.client_id).secret
 
 
@@ -172,15 +174,15 @@ def test_revoked_secret_is_rejected_and_others_work(
     admin: Actor, client: MadeClient, make: Factory, database: Database
 ) -> None:
     made = credentials.create_credential(admin, client.client_id)
-    counts = credentials.revoke_credentials(admin, client.client_id, credential_id=first_of(client))
+    counts = credential_revocation.revoke_credentials(admin, client.client_id, credential_id=first_of(client))
     assert (counts.credentials, counts.tokens) == (1, 0)
     assert not can_authenticate(client, client.secret, make)
     assert can_authenticate(client, made.secret, make)
-    again = credentials.revoke_credentials(admin, client.client_id, credential_id=first_of(client))
+    again = credential_revocation.revoke_credentials(admin, client.client_id, credential_id=first_of(client))
     assert again.credentials == 0
     assert audit_actions(database).count("credential.revoked") == 1
-    assert credentials.revoke_credentials(admin, client.client_id).credentials == 1
-    assert credentials.revoke_credentials(admin, client.client_id).credentials == 0
+    assert credential_revocation.revoke_credentials(admin, client.client_id).credentials == 1
+    assert credential_revocation.revoke_credentials(admin, client.client_id).credentials == 0
     assert {entry.status for entry in entries(admin, client).values()} == {"revoked"}
 
 
@@ -194,13 +196,13 @@ def test_tokens_of_a_revoked_secret_stay_valid_unless_revoked(
         "/oauth/token", data={"grant_type": "client_credentials"}, headers=machine.basic
     )
     token = answer.get_json()["access_token"]
-    counts = credentials.revoke_credentials(admin, machine.client_id, revoke_tokens=takes_tokens)
+    counts = credential_revocation.revoke_credentials(admin, machine.client_id, revoke_tokens=takes_tokens)
     assert (counts.credentials, counts.tokens) == (1, 1 if takes_tokens else 0)
     reply = app.test_client().get("/clients", headers={"Authorization": f"Bearer {token}"})
     assert reply.status_code == (401 if takes_tokens else 200)
     [entry] = entries(admin, machine).values()
     assert entry.live_tokens == (0 if takes_tokens else 1)
-    later = credentials.revoke_credentials(
+    later = credential_revocation.revoke_credentials(
         admin, machine.client_id, credential_id=entry.public_id, revoke_tokens=True
     )
     assert (later.credentials, later.tokens) == (0, 0 if takes_tokens else 1)
@@ -211,7 +213,9 @@ def test_unknown_secret_is_not_found(admin: Actor, client: MadeClient, credentia
     for act in (
         lambda: credentials.get_credential(admin, client.client_id, credential_id),
         lambda: credentials.reveal_credential(admin, client.client_id, credential_id),
-        lambda: credentials.revoke_credentials(admin, client.client_id, credential_id=credential_id),
+        lambda: credential_revocation.revoke_credentials(
+            admin, client.client_id, credential_id=credential_id
+        ),
     ):
         with pytest.raises(NotFound):
             act()
@@ -222,7 +226,9 @@ def test_secret_of_another_client_is_not_found(admin: Actor, client: MadeClient,
     for act in (
         lambda: credentials.get_credential(admin, client.client_id, first_of(other)),
         lambda: credentials.reveal_credential(admin, client.client_id, first_of(other)),
-        lambda: credentials.revoke_credentials(admin, client.client_id, credential_id=first_of(other)),
+        lambda: credential_revocation.revoke_credentials(
+            admin, client.client_id, credential_id=first_of(other)
+        ),
     ):
         with pytest.raises(NotFound):
             act()
@@ -234,7 +240,7 @@ def test_client_cache_reflects_each_change(admin: Actor, client: MadeClient) -> 
         lambda: credentials.create_credential(admin, client.client_id),
         lambda: credentials.rotate_credential(admin, client.client_id),
         lambda: credentials.restore_retiring_secrets(admin, client.client_id),
-        lambda: credentials.revoke_credentials(admin, client.client_id),
+        lambda: credential_revocation.revoke_credentials(admin, client.client_id),
     ):
         act()
         view = lookups.find_client(client.client_id, fresh=True)

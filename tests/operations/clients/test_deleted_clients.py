@@ -6,7 +6,7 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
-from app.operations.clients import clients, credentials
+from app.operations.clients import clients, credential_revocation, credentials
 from tests.factories import Factory, MadeClient
 
 
@@ -27,7 +27,7 @@ def test_tokens_revoked_with_their_secret_are_not_counted(
         fetch(http, machine)
     with app.app_context():
         made = credentials.create_credential(admin, machine.client_id)
-        credentials.revoke_credentials(
+        credential_revocation.revoke_credentials(
             admin, machine.client_id, credential_id=first.public_id, revoke_tokens=revokes_tokens
         )
         answer = http.post(

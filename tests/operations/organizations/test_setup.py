@@ -11,7 +11,7 @@ import pytest
 from flask import Flask
 
 from app.models.audit import InstanceFact
-from app.operations.clients.clients import list_clients
+from app.operations.clients.client_records import list_clients
 from app.operations.directory.lookups import (
     get_organization_by_slug,
     get_root_organization,
