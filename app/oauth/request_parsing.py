@@ -6,13 +6,11 @@ become a 500. Here every endpoint that takes a form takes only a form, each para
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
-from urllib.parse import parse_qsl, unquote_plus
+from urllib.parse import parse_qsl
 
 from authlib.oauth2.rfc6749 import JsonPayload, JsonRequest, OAuth2Payload, OAuth2Request
 
@@ -23,6 +21,7 @@ from app.rules.clients.client_assertions import TYPE as ASSERTION_TYPE
 from app.rules.clients.client_assertions import subject_of_assertion
 from app.rules.clients.client_types import PRIVATE_KEY_JWT
 from app.rules.errors import InvalidClient, OAuthError
+from app.web.bearer import read_basic
 
 FORM = "application/x-www-form-urlencoded"
 BASIC, POST = "client_secret_basic", "client_secret_post"
@@ -181,18 +180,10 @@ def _assertion(request: ProtocolRequest, parameters: Mapping[str, str]) -> Prese
 
 
 def _basic(header: str) -> Presented:
-    scheme, _, encoded = header.partition(" ")
-    if scheme.lower() != "basic":
+    pair = read_basic(header)
+    if pair is None:
         raise InvalidClient
-    try:
-        decoded = base64.b64decode(encoded.strip(), validate=True).decode()
-    except (binascii.Error, ValueError):
-        raise InvalidClient from None
-    client_id, colon, secret = decoded.partition(":")
-    if not colon:
-        raise InvalidClient
-    # Both halves are form-encoded first (RFC 6749 section 2.3.1): a plus is a space.
-    return Presented(BASIC, unquote_plus(client_id), unquote_plus(secret))
+    return Presented(BASIC, *pair)
 
 
 def _pairs(encoded: bytes) -> list[tuple[str, str]]:

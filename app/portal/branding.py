@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import flask_babel
 from flask import Response, request
 from flask_wtf.file import FileField, FileRequired
 
-from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.organizations import branding
 from app.operations.organizations.settings import UpdatedSettings, get_settings
-from app.portal.context import PageResponse, PortalContext, portal, portal_page
-from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound
+from app.portal.context import PageResponse, PortalContext, allow_large_form, portal, portal_page
+from app.rules.errors import Conflict, InvalidInput, NotFound
 from app.rules.organizations.branding import readable_accent
-from app.web.browser_session import actor_for
 from app.web.forms import PageForm
 from app.web.languages import lazy_gettext
-from app.web.request_bodies import accept_large_form
 
-_UPLOAD = "portal.logo_upload"
 _PAGE = "/settings/branding/logo"
 _HEX_COLOR = re.compile(r"[0-9a-f]{6}")
 
@@ -39,21 +34,7 @@ class LogoForm(PageForm):
     )
 
 
-@portal.url_value_preprocessor
-def allow_large_logo(endpoint: str | None, values: dict[str, Any] | None) -> None:
-    """Allow a larger body for the logo form, but only for users who may change the logo.
-
-    The body is read for its CSRF token before the view runs, so the permission is required here.
-    """
-    if endpoint != _UPLOAD or request.method != "POST":
-        return
-    try:
-        slug = (values or {})["organization"]
-        actor = actor_for(get_organization_by_slug(slug))
-        branding.require_logo_permission(actor, slug)
-    except (Forbidden, NotFound):
-        return
-    accept_large_form(branding.MAX_LOGO_BYTES)
+allow_large_form("logo_upload", branding.MAX_LOGO_BYTES, branding.require_logo_permission)
 
 
 @portal_page("/settings/branding/logo", "GET")

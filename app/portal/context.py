@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass, field
 from typing import Any
 from urllib.parse import urlencode
@@ -27,6 +27,7 @@ from app.web.flash import Notice, flash, take_flash
 from app.web.forms import PageForm
 from app.web.json_api import page_meta, page_position
 from app.web.languages import lazy_gettext, translate
+from app.web.request_bodies import accept_large_form
 
 portal = Blueprint("portal", __name__)
 portal.add_app_template_filter(sparkline)
@@ -194,6 +195,25 @@ class PortalContext:
 
 
 portal_page = page_decorator(portal, "/portal", PortalContext)
+
+
+def allow_large_form(view: str, max_bytes: int, require: Callable[[Actor, str], None]) -> None:
+    """Let users upload a file of this size to the view's form, if ``require`` raises nothing for them.
+
+    The form is read before the view runs, for its CSRF token, so the permission is required here. ``require`` gets the
+    actor and the organization's slug.
+    """
+
+    @portal.url_value_preprocessor
+    def allow(endpoint: str | None, values: dict[str, Any] | None) -> None:
+        if endpoint != f"{portal.name}.{view}" or request.method != "POST":
+            return
+        try:
+            slug = (values or {})["organization"]
+            require(actor_for(get_organization_by_slug(slug)), slug)
+        except (Forbidden, NotFound):
+            return
+        accept_large_form(max_bytes)
 
 
 def search_query() -> str:

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-from flask import request
 from flask_wtf.file import FileField, FileRequired
 from werkzeug.wrappers import Response as BaseResponse
 from wtforms import RadioField, SelectChoice
 
-from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.users import import_records, import_uploads
 from app.operations.users.import_records import ImportRecord
-from app.portal.context import PageResponse, PortalContext, portal, portal_page
-from app.rules.errors import Conflict, DomainError, Forbidden, InvalidInput, NotFound
+from app.portal.context import PageResponse, PortalContext, allow_large_form, portal_page
+from app.rules.errors import Conflict, DomainError, InvalidInput
 from app.rules.users.user_import import CSV_FIELDS, MAX_FILE_BYTES, MAX_ROWS, format_of_name
-from app.web.browser_session import actor_for
 from app.web.forms import PageForm
 from app.web.headers import download
 from app.web.languages import gettext, lazy_gettext, number
-from app.web.request_bodies import accept_large_form
 
 MAX_ERRORS_SHOWN = 20
 REFRESH_SECONDS = 3
 _LISTING = "portal imports"
-_UPLOAD = "portal.import_upload"
 _STATUS_LABELS = {
     "checking": lazy_gettext("Checking"),
     "checked": lazy_gettext("Ready to import"),
@@ -67,20 +61,9 @@ class UserImportForm(PageForm):
     )
 
 
-@portal.url_value_preprocessor
-def allow_large_import(endpoint: str | None, values: dict[str, Any] | None) -> None:
-    """Allow a larger body for the upload form, but only for users who may import.
-
-    The form is read before any view runs, for its CSRF token, so the limit is set here.
-    """
-    if endpoint != _UPLOAD or request.method != "POST":
-        return
-    try:
-        actor = actor_for(get_organization_by_slug((values or {})["organization"]))
-        import_uploads.validate_import_options(actor)
-    except (Forbidden, NotFound):
-        return
-    accept_large_form(MAX_FILE_BYTES)
+allow_large_form(
+    "import_upload", MAX_FILE_BYTES, lambda actor, slug: import_uploads.validate_import_options(actor)
+)
 
 
 @portal_page("/users/imports", "GET")

@@ -232,4 +232,5 @@ def read_basic(header: str) -> tuple[str, str] | None:
     except (binascii.Error, ValueError):
         return None
     name, colon, secret = decoded.partition(":")
+    # Both halves are form-encoded first (RFC 6749 section 2.3.1): a plus is a space.
     return (unquote_plus(name), unquote_plus(secret)) if colon else None

@@ -18,10 +18,11 @@ from sqlalchemy.exc import IntegrityError
 from app.extensions import db
 from app.fast_path.cache import BoundedCache
 from app.models.audit import FailedRequest, SampledRequest
-from app.models.base import has_key, is_same
+from app.models.base import is_same
 from app.models.client import Client, Credential
 from app.models.grant import AuthorizationCode, Grant
 from app.operations.audit.audit_events import time_filter
+from app.operations.clients.client_records import find_client_creator
 from app.operations.directory import lookups
 from app.operations.directory.lookups import ClientSnapshot, get_organization_by_id
 from app.operations.grants.grant_lists import restrict_to_own_clients
@@ -106,10 +107,8 @@ def can_read_requests_of(actor: Actor, client_row_id: UUID) -> bool:
     """Return whether the actor may read the log of this client of their organization."""
     if actor.has_permission("logs:read") or not can_read_failed_requests(actor):
         return actor.has_permission("logs:read")
-    registered_by = db.session.scalar(
-        select(Client.created_by_user_id).where(has_key(Client, actor.organization_id, client_row_id))
-    )
-    return actor.has_permission("logs:read", owner_id=registered_by)
+    creator = find_client_creator(actor.organization_id, client_row_id)
+    return actor.has_permission("logs:read", owner_id=creator)
 
 
 @read

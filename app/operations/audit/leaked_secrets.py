@@ -17,12 +17,13 @@ from sqlalchemy import delete, select, update
 
 from app.extensions import db
 from app.models.base import has_key
-from app.models.client import Client, ClientRegistration, Credential, RegistrationToken
+from app.models.client import ClientRegistration, Credential, RegistrationToken
 from app.models.grant import AuthorizationCode, AuthorizationRequest
 from app.models.second_factor import PendingSignIn
 from app.models.session import KnownBrowser, Session
 from app.models.token import DeviceCode, PushedRequest
 from app.models.user import AccountLink, Invitation
+from app.operations.clients.client_records import find_client_creator
 from app.operations.clients.credential_revocation import (
     revoke_credentials_in_transaction,
     revoke_grants_of_secrets,
@@ -258,13 +259,6 @@ _REVOCATIONS: Mapping[str, Callable[[Actor, str], RevokedSecret | None]] = {
     ),
 }
 KINDS = frozenset(_REVOCATIONS) | {identifiers.SETUP}
-
-
-def find_client_creator(organization_id: str, client_id: UUID) -> UUID | None:
-    """Find the user who registered the client."""
-    return db.session.scalar(
-        select(Client.created_by_user_id).where(has_key(Client, organization_id, client_id))
-    )
 
 
 def report_leaks(actor: Actor, sent: Any) -> int:

@@ -187,6 +187,13 @@ def find_client_record(organization_id: str, row_id: UUID) -> ClientRecord | Non
     return None if row is None else to_client_record(row)
 
 
+def find_client_creator(organization_id: str, row_id: UUID) -> UUID | None:
+    """Return the user who registered the client, if it was a user."""
+    return db.session.scalar(
+        select(Client.created_by_user_id).where(has_key(Client, organization_id, row_id))
+    )
+
+
 def _require_permission(actor: Actor, row: Any, permission: str) -> None:
     if not actor.has_permission(permission, owner_id=row.created_by_user_id):
         if not actor.has_permission("clients:read", owner_id=row.created_by_user_id):
