@@ -22,6 +22,8 @@ from tests.support.server_script import Started, copy_to
 pytestmark = [pytest.mark.mariadb, pytest.mark.slow]
 # Longer than a check of the balancer takes on a busy machine.
 DRAIN_SECONDS = 4
+# Some request is on its way at any moment, and the servers have time to start beside them.
+PAUSE_SECONDS = 0.02
 # A migration of the next release. It only adds, so the release before it goes on to serve.
 NEXT_MIGRATION = """
 import sqlalchemy as sa
@@ -122,7 +124,7 @@ def client(fleet: Fleet) -> MadeClient:
 @contextlib.contextmanager
 def without_failures(fleet: Fleet, client: MadeClient) -> Iterator[None]:
     """Request tokens during the ``with`` block; none may fail, and each must be stored."""
-    with Traffic(fleet.balancer.url, client, threads=4) as traffic:
+    with Traffic(fleet.balancer.url, client, threads=4, pause=PAUSE_SECONDS) as traffic:
         process.wait_until(lambda: len(traffic.tokens) > 20, "tokens are issued")
         yield
         done = len(traffic.tokens)

@@ -15,13 +15,11 @@ PAUSE_SECONDS = 0.005
 
 
 class Traffic:
-    """Threads that request tokens until the ``with`` block ends."""
+    """Threads that request tokens until the ``with`` block ends; each pauses for so many seconds after a response."""
 
-    def __init__(self, server: str, client: MadeClient, threads: int = 8) -> None:
-        self.server, self.request = (
-            server,
-            Post("/oauth/token", {"grant_type": "client_credentials"}, client.basic),
-        )
+    def __init__(self, server: str, client: MadeClient, threads: int = 8, *, pause: float = 0.0) -> None:
+        self.server, self.pause = server, pause
+        self.request = Post("/oauth/token", {"grant_type": "client_credentials"}, client.basic)
         self.tokens: list[str] = []
         self.refused: list[Reply] = []
         self.cut = 0
@@ -63,6 +61,7 @@ class Traffic:
             if reply.status == 200:
                 self.tokens.append(reply.json["access_token"])
                 self.last_issued = max(self.last_issued, sent_at)
+                self._stopping.wait(self.pause)
             else:
                 self.refused.append(reply)
                 self.last_refusal = time.monotonic()
