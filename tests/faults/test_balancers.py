@@ -247,8 +247,8 @@ def test_haproxy_leaves_other_organizations_their_way_past_one_that_floods(
     with ThreadPoolExecutor(len(clients)) as pool:
         flood = [pool.submit(ask, front[1], client) for client in clients]
         process.wait_until(lambda: sum(counts()) == len(clients), "the flood")
-        # Four at once, and two places at each of two nodes.
-        assert counts()[0] <= 8
+        # Four at once, and three places at each of two nodes.
+        assert counts()[0] <= 10
         assert [ask(front[1], other) for _ in range(4)] == [200] * 4
         assert [ask(front[1], stranger) for _ in range(4)] == [401] * 4
         for node in nodes:
