@@ -1,7 +1,7 @@
 """``python -m tests.bench.expiry``: how fast expired tokens are deleted, compared with how fast they are issued.
 
-In turns: the service issues tokens as fast as it can; the janitor deletes expired ones as fast as it can; and a few
-clients use the service while the janitor works and while it does not.
+The janitor is a thread of a worker, as in production. In turns: the service issues tokens as fast as it can; a few
+clients use it while the janitor waits, and while it works; and the janitor deletes the rest alone.
 """
 
 from __future__ import annotations
@@ -9,37 +9,27 @@ from __future__ import annotations
 import argparse
 import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
+from app.operations.maintenance.janitor import LEASE
 from tests.bench import scenarios
 from tests.bench.crowd import Crowd
 from tests.bench.grown import load_tokens
 from tests.bench.instance import Instance
 from tests.bench.load import run
-from tests.bench.servers import GATEHOUSE, cpu_seconds, serving
+from tests.bench.servers import cpu_seconds, serving
 from tests.support.databases import MariaDBDatabase
 from tests.support.mariadb import MariaDB
-from tests.support.servers import ROOT
+from tests.support.process import wait_until
 
 _ORGANIZATIONS = 200
 _FEW = 2
-# A process of its own, as the worker that leads another host would be; it prints seconds and rows.
-_JANITOR = """
-import time
-from app import create_app
-from app.operations.maintenance.janitor import purge_expired
-from app.rules.actor import Actor
-
-with create_app().app_context():
-    began = time.monotonic()
-    deleted = purge_expired(Actor.system("", "bench"))
-    print(time.monotonic() - began, sum(deleted.values()))
-"""
+_SERVER = "tests.bench.eager_janitor:app"
+_DUE = "FROM access_tokens WHERE expires_at < UTC_TIMESTAMP() - INTERVAL 2 DAY"
 
 
 def main() -> None:
@@ -53,9 +43,9 @@ def main() -> None:
         instance = Instance(MariaDBDatabase(database.start(), "gatehouse"), folder)
         crowd = Crowd(instance, each=1)
         crowd.grow(_ORGANIZATIONS)
-        env = instance.env | {"GATEHOUSE_JANITOR": "off"}
+        env = instance.env | {"GATEHOUSE_JANITOR": "on"}
         log = folder / "server.log"
-        with serving(GATEHOUSE, env, probe="/healthz", workers=2, threads=8, log=log) as (port, server, _):
+        with serving(_SERVER, env, probe="/healthz", workers=2, threads=8, log=log) as (port, server, _):
             _compare(options, crowd, database, port, server.pid)
     finally:
         database.stop()
@@ -66,31 +56,63 @@ def _compare(options: argparse.Namespace, crowd: Crowd, database: MariaDB, port:
     issue = scenarios.client_credentials([place.client for place in crowd.places])
     run(port, issue, connections=16, seconds=2)
     figures: dict[str, list[float]] = defaultdict(list)
-    for _ in range(options.repeats):
-        _expire(crowd, options.rows)
-        before = cpu_seconds(pid), cpu_seconds(database.pid)
-        issued = run(port, issue, connections=16, seconds=3)
-        spent = cpu_seconds(database.pid) - before[1]
-        figures["issued a second"].append(issued.rate)
-        figures["database CPU of an issued row, us"].append(spent / len(issued.latencies) * 1e6)
-        began = cpu_seconds(database.pid)
-        seconds, rows = _wait(_start(crowd))
-        figures["deleted a second"].append(rows / seconds)
-        figures["deleted for one issued"].append(rows / seconds / issued.rate)
-        figures["database CPU of a deleted row, us"].append((cpu_seconds(database.pid) - began) / rows * 1e6)
-        _expire(crowd, options.rows)
-        calm = run(port, issue, connections=_FEW, seconds=3)
-        janitor = _start(crowd)
-        # It imports the service first.
-        time.sleep(1.5)
-        busy = run(port, issue, connections=_FEW, seconds=3)
-        _wait(janitor)
-        for part in (0.5, 0.99):
-            figures[f"p{part * 100:.0f} while rows are deleted, of p{part * 100:.0f} without"].append(
-                busy.percentile(part) / calm.percentile(part)
-            )
+    latencies: dict[str, list[float]] = defaultdict(list)
+    with crowd.instance.database.connect() as connection, connection.cursor() as cursor:
+        for _ in range(options.repeats):
+            before = cpu_seconds(database.pid)
+            issued = run(port, issue, connections=16, seconds=3)
+            spent = cpu_seconds(database.pid) - before
+            figures["issued a second"].append(issued.rate)
+            figures["database CPU of an issued row, us"].append(spent / len(issued.latencies) * 1e6)
+            _hold_lease(cursor)
+            _expire(crowd, options.rows)
+            calm = run(port, issue, connections=_FEW, seconds=3)
+            rows = _count_due(cursor)
+            _release_lease(cursor)
+            wait_until(lambda rows=rows: _count_due(cursor) < rows, "the janitor", pause=0.02)
+            rows, began = _count_due(cursor), time.monotonic()
+            busy = run(port, issue, connections=_FEW, seconds=3)
+            left = _count_due(cursor)
+            rate = (rows - left) / (time.monotonic() - began)
+            figures["deleted a second, beside a few clients"].append(rate)
+            figures["deleted for one that is issued at full speed"].append(rate / issued.rate)
+            figures["rows left after that"].append(left)
+            for part in (0.5, 0.99):
+                name = f"p{part * 100:.0f} while rows are deleted, of p{part * 100:.0f} without"
+                figures[name].append(busy.percentile(part) / calm.percentile(part))
+            latencies["without"] += calm.latencies
+            latencies["while rows are deleted"] += busy.latencies
+            before, began, service = cpu_seconds(database.pid), time.monotonic(), cpu_seconds(pid)
+            wait_until(lambda: _count_due(cursor) == 0, "the janitor", pause=0.2)
+            if left:
+                figures["deleted a second, alone"].append(left / (time.monotonic() - began))
+                for name, spent in (
+                    ("database", cpu_seconds(database.pid) - before),
+                    ("service", cpu_seconds(pid) - service),
+                ):
+                    figures[f"{name} CPU of a deleted row, us"].append(spent / left * 1e6)
     for name, values in figures.items():
         print(f"{name}: median {statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})")
+    for name, values in latencies.items():
+        cuts = statistics.quantiles(values, n=100)
+        print(f"all requests {name}: p50 {cuts[49] * 1000:.2f} ms, p99 {cuts[98] * 1000:.2f} ms")
+
+
+def _hold_lease(cursor: Any) -> None:
+    """Keep the janitor from working."""
+    cursor.execute(
+        "REPLACE INTO leases (name, holder, expires_at) VALUES (%s, 'bench', UTC_TIMESTAMP() + INTERVAL 1 HOUR)",
+        (LEASE,),
+    )
+
+
+def _release_lease(cursor: Any) -> None:
+    cursor.execute("DELETE FROM leases WHERE name = %s AND holder = 'bench'", (LEASE,))
+
+
+def _count_due(cursor: Any) -> int:
+    cursor.execute(f"SELECT COUNT(*) {_DUE}")
+    return int(cursor.fetchone()[0])
 
 
 def _expire(crowd: Crowd, rows: int) -> None:
@@ -98,17 +120,6 @@ def _expire(crowd: Crowd, rows: int) -> None:
     with crowd.instance.database.connect() as connection:
         for client in crowd.clients:
             load_tokens(connection, client, rows // len(crowd.clients), expired=True)
-
-
-def _start(crowd: Crowd) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", _JANITOR]
-    return subprocess.Popen(command, env=crowd.instance.env, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-
-
-def _wait(janitor: subprocess.Popen[str]) -> tuple[float, int]:
-    output, _ = janitor.communicate()
-    seconds, rows = output.split()[-2:]
-    return float(seconds), int(rows)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
 """Janitor: elected workers delete expired rows in batches.
 
-It selects keys through the index of the expiry column and deletes by primary key, at most ``BATCH`` rows per
-transaction with a pause between, so that no token request waits for a range lock or a long transaction. What is more
-than a batch is divided into shards of organizations with a lease each, so that several hosts share it. If a janitor is
-killed, it leaves only complete batches, and another one takes over when its lease expires.
+One of all hosts works at a time. It deletes the oldest rows first, at most ``BATCH`` in a transaction, and rests after
+each for a multiple of the time that it took, so that requests hardly notice it. If a janitor is killed, it leaves only
+complete batches, and another one takes over when its lease expires.
 """
 
 from __future__ import annotations
@@ -13,26 +12,19 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from itertools import groupby
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy import (
-    Column,
     ColumnElement,
     Table,
-    TextClause,
-    and_,
-    delete,
     exists,
     func,
     not_,
-    or_,
     select,
-    text,
     update,
 )
 from sqlalchemy.exc import IntegrityError
@@ -40,7 +32,6 @@ from sqlalchemy.exc import IntegrityError
 from app.database import ACROSS
 from app.extensions import db
 from app.fast_path import cache_invalidation
-from app.fast_path.compiled_query import literal_of
 from app.models.audit import CacheInvalidation, FailedRequest
 from app.models.base import Base
 from app.models.client import Client, Credential, CredentialUse
@@ -49,6 +40,7 @@ from app.operations.audit import chain
 from app.operations.clients import rotations
 from app.operations.clients.dynamic_registration import delete_client_if_idle, find_clients_to_check
 from app.operations.directory.lookups import current_limits, get_root_organization, is_served_here
+from app.operations.maintenance.batches import delete_by_key, delete_first
 from app.operations.maintenance.purge_rules import (
     CLIENT_ROWS,
     DELETED_CLIENTS,
@@ -58,16 +50,20 @@ from app.operations.maintenance.purge_rules import (
 )
 from app.operations.store import audit, clock, leases
 from app.operations.store.keyring import clear_cached_keys
-from app.operations.store.leases import LeaseLost, Shard
+from app.operations.store.leases import LeaseLost
 from app.operations.store.transactions import count_changed, read, transaction
 from app.operations.tokens import cutoffs
 from app.rules.actor import Actor
 from app.rules.identifiers import first_id_at
 from app.rules.organizations.settings import effective_settings
 
-# Enough that the COMMIT of a batch is little of it. At READ COMMITTED no request waits for rows that have expired.
-BATCH = 1000
-PAUSE_SECONDS = 0.05
+# About ten milliseconds of work, of which the COMMIT is a small part.
+BATCH = 250
+# How long it rests after a batch, as a multiple of the batch's time. One that has worked for longer than
+# PATIENCE_SECONDS has a backlog, and rests only once.
+RESTS = 3
+PATIENCE_SECONDS = 120.0
+PAUSE_SECONDS = 0.01
 _MAX_PAUSE_SECONDS = 1.0
 MAX_ORGANIZATION_PASSES = 3
 LEASE = "janitor"
@@ -75,7 +71,6 @@ LEASE_SECONDS = 60
 AUDIT_LEASE = "janitor-audit"
 AUDIT_LEASE_SECONDS = 86_400
 
-Key = tuple[Any, ...]
 Renew = Callable[[], None]
 
 
@@ -91,31 +86,29 @@ def purge_expired(
     pause: float = PAUSE_SECONDS,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Counter[str] | None:
-    """Delete expired rows and return how many by table, or None if other janitors are doing it.
+    """Delete expired rows and return how many by table, or None if another janitor is doing it.
 
-    ``holder`` names this janitor in the leases; ``should_stop`` is called between batches, with a pause of as long as
-    the batch took and at least ``pause`` seconds, unless that is 0. Audit:
-    ``organization.purged`` for each organization that was deleted thirty days ago.
+    ``holder`` names this janitor in the lease. ``should_stop`` is called between batches, before a rest of at least
+    ``pause`` seconds; 0 means no rest. Audit: ``organization.purged`` for each organization that was deleted thirty
+    days ago.
     """
     actor.require("instance:write")
     deleted: Counter[str] = Counter()
-    run = _Run(_find_due_rules(), batch)
-    for name, work in _parts(actor, run):
-        with leases.held(name, holder or secrets.token_hex(8), LEASE_SECONDS) as renew:
-            if renew is None:
-                continue
-            run.has_worked = True
-            began = time.monotonic()
-            with contextlib.suppress(LeaseLost):
-                for table, count in work(renew):
-                    deleted[table] += count
-                    if should_stop():
-                        return deleted
-                    if pause:
-                        # As long as the batch took, so that requests have half of what the database can do at least.
-                        time.sleep(max(pause, min(time.monotonic() - began, _MAX_PAUSE_SECONDS)))
-                    began = time.monotonic()
-    return deleted if run.has_worked else None
+    with leases.held(LEASE, holder or secrets.token_hex(8), LEASE_SECONDS) as renew:
+        if renew is None:
+            return None
+        began = started = time.monotonic()
+        with contextlib.suppress(LeaseLost):
+            for table, count in _work(actor, renew, batch):
+                deleted[table] += count
+                if should_stop():
+                    break
+                if pause:
+                    now = time.monotonic()
+                    rests = RESTS if now - started < PATIENCE_SECONDS else 1
+                    time.sleep(max(pause, min(rests * (now - began), _MAX_PAUSE_SECONDS)))
+                began = time.monotonic()
+    return deleted
 
 
 @read
@@ -131,44 +124,16 @@ def lags() -> dict[str, timedelta]:
     }
 
 
-@dataclass(slots=True)
-class _Run:
-    """One run: the rules that have work left, children first."""
-
-    due: Sequence[PurgeRule]
-    batch: int
-    has_worked: bool = False
-
-
-def _parts(actor: Actor, run: _Run) -> Iterator[tuple[str, Callable[[Renew], Iterator[tuple[str, int]]]]]:
-    """Iterate over the leases and what is done while they are held: the whole instance, then each shard.
-
-    The first part deletes what is little, and all that is done once for the instance. What is left fills more than a
-    batch, and is shared with the other nodes.
-    """
-    yield LEASE, partial(_run_instance, actor, run)
-    for shard in leases.shuffled(leases.all_shards() if run.due else ()):
-        yield f"{LEASE}-{shard.number}", partial(_run_shard, run, shard)
-
-
-def _run_shard(run: _Run, shard: Shard, renew: Renew) -> Iterator[tuple[str, int]]:
-    for rule in run.due:
-        yield from _repeat(partial(_purge_batch, rule, renew, run.batch, shard), rule.table.name, run.batch)
-
-
-def _run_instance(actor: Actor, run: _Run, renew: Renew) -> Iterator[tuple[str, int]]:
-    batch = run.batch
-    while run.due:
-        rule = run.due[0]
-        # Only one janitor may do what comes before.
-        if rule.before is not None:
-            yield from _repeat(partial(_purge_batch, rule, renew, batch), rule.table.name, batch)
-            count = 0
-        elif count := _purge_batch(rule, renew, batch):
+def _work(actor: Actor, renew: Renew, batch: int) -> Iterator[tuple[str, int]]:
+    """Delete everything that is due, and yield after each batch. What takes long comes last."""
+    due = list(_find_due_rules())
+    while due:
+        rule = due[0]
+        if count := _purge_batch(rule, renew, batch):
             yield rule.table.name, count
         if count >= batch:
             break
-        run.due = run.due[1:]
+        del due[0]
     if (pruned := _prune_cache_invalidations(renew)) > 0:
         yield CacheInvalidation.__tablename__, pruned
     yield from _delete_revoked_sessions(renew)
@@ -190,6 +155,8 @@ def _run_instance(actor: Actor, run: _Run, renew: Renew) -> Iterator[tuple[str, 
                     batch,
                 )
             yield from _delete_old_failed_requests(organization_id, logs_before, renew, batch)
+    for rule in due:
+        yield from _repeat(partial(_purge_batch, rule, renew, batch), rule.table.name, batch)
 
 
 def _repeat(step: Callable[[], int], name: str, batch: int) -> Iterator[tuple[str, int]]:
@@ -307,11 +274,11 @@ def _find_due_rules() -> Sequence[PurgeRule]:
 
 
 @transaction
-def _purge_batch(rule: PurgeRule, renew: Renew, batch: int, shard: Shard | None = None) -> int:
-    condition = _is_due(rule)
-    if shard is not None:
-        condition &= shard.holds(rule.table.c.organization_id)
-    return _delete(rule.table, condition, renew, batch, order=rule.ends, before=rule.before)
+def _purge_batch(rule: PurgeRule, renew: Renew, batch: int) -> int:
+    renew()
+    if rule.before is None:
+        return delete_first(rule.table, _is_due(rule), rule.ends, batch)
+    return delete_by_key(rule.table, _is_due(rule), batch, rule.before)
 
 
 @transaction
@@ -375,65 +342,9 @@ def _delete_audit_batch(organization_id: str, before: datetime, renew: Renew, ba
     return chain.remove_events_before(organization_id, before, batch)
 
 
-def _delete(
-    table: Table,
-    condition: ColumnElement[bool],
-    renew: Renew,
-    batch: int,
-    order: Any = None,
-    before: Callable[[Actor, Sequence[UUID]], None] | None = None,
-) -> int:
-    """Delete at most a batch of rows that match the condition, and return how many were found."""
+def _delete(table: Table, condition: ColumnElement[bool], renew: Renew, batch: int) -> int:
     renew()
-    columns = list(table.primary_key.columns)
-    found = select(*columns).where(condition).limit(batch).execution_options(**ACROSS)
-    keys: list[Key] = [
-        tuple(row) for row in db.session.execute(found if order is None else found.order_by(order))
-    ]
-    # In the order of the rows on disk.
-    groups = [(shared, list(group)) for shared, group in groupby(sorted(keys), key=lambda key: key[:-1])]
-    for shared, group in groups:
-        if before is not None:
-            before(Actor.system(shared[0], "janitor"), [key[-1] for key in group])
-    if groups:
-        # The condition again, because a row may have been renewed since it was found.
-        db.session.execute(
-            delete(table).where(condition, _is_one_of(columns, groups)),
-            execution_options={"synchronize_session": False, **ACROSS},
-        )
-    return len(keys)
-
-
-def _is_one_of(
-    columns: Sequence[Column[Any]], groups: Sequence[tuple[Key, Sequence[Key]]]
-) -> ColumnElement[bool] | TextClause:
-    """Return the condition that a row has one of the keys, grouped by all parts but the last.
-
-    Alternatives, because MariaDB executes (a, b) IN (…) as a full table scan. Literals where there is no driver that
-    would rather have values: thousands of parameters would keep the other threads of the process waiting.
-    """
-    *leading, last = columns
-    if db.session.get_bind().dialect.name == "sqlite":
-        return or_(
-            *(
-                and_(
-                    *(column == value for column, value in zip(leading, shared, strict=True)),
-                    last.in_([key[-1] for key in group]),
-                )
-                for shared, group in groups
-            )
-        )
-    *writers, write_last = [literal_of(column.type) for column in columns]
-    alternatives = []
-    for shared, group in groups:
-        own = [
-            f"{column.name} = {write(value)}"
-            for column, write, value in zip(leading, writers, shared, strict=True)
-        ]
-        own.append(f"{last.name} IN ({', '.join([write_last(key[-1]) for key in group])})")
-        alternatives.append(" AND ".join(own))
-    # As text: MariaDB finds no rows by an index for "(…) = 1", which a typed literal would become.
-    return text(f"({' OR '.join(alternatives)})".replace(":", r"\:"))
+    return delete_by_key(table, condition, batch)
 
 
 @read

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, BinaryIO
 
-from sqlalchemy import ColumnElement, Connection, Table, delete, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Table, insert, or_, select, update
 
 from app.database import context, engines
 from app.extensions import db
@@ -33,6 +33,7 @@ from app.operations.maintenance.archive import (
     record_to_row,
     row_to_record,
 )
+from app.operations.maintenance.batches import delete_by_key
 from app.operations.maintenance.purge_rules import organization_tables
 from app.operations.organizations.organizations import record_organization_event
 from app.operations.store import clock, keyring, leases
@@ -324,13 +325,7 @@ def delete_leftovers(organization_id: str, job: str, holder: str) -> None:
 @transaction
 def _delete_batch(table: Table, organization_id: str, job: str, holder: str) -> int:
     _renew_lease(job, holder)
-    keys = list(table.primary_key.columns)
-    own = table.c.organization_id == organization_id
-    found = [tuple(row) for row in db.session.execute(select(*keys).where(own).limit(_IMPORT_BATCH))]
-    for key in found:
-        those = [column == value for column, value in zip(keys, key, strict=True)]
-        db.session.execute(delete(table).where(*those), execution_options={"synchronize_session": False})
-    return len(found)
+    return delete_by_key(table, table.c.organization_id == organization_id, _IMPORT_BATCH)
 
 
 def _fill(

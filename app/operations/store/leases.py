@@ -20,7 +20,7 @@ from sqlalchemy.exc import IntegrityError
 from app.extensions import db
 from app.models.audit import Lease
 from app.operations.store import clock
-from app.operations.store.transactions import count_changed, transaction
+from app.operations.store.transactions import count_changed, transaction, transaction_part
 from app.rules.identifiers import routing_key_bounds
 
 SHARDS = 8
@@ -65,11 +65,6 @@ def held(name: str, holder: str, seconds: int) -> Iterator[Callable[[], None] | 
         release(name, holder)
 
 
-def all_shards() -> list[Shard]:
-    """Return every shard."""
-    return [Shard(number) for number in range(SHARDS)]
-
-
 def shuffled(shards: Iterable[Shard]) -> list[Shard]:
     """Return the shards in random order, so that nodes that begin at the same time begin with different ones."""
     chosen = list(shards)
@@ -99,7 +94,7 @@ def renew_or_take_over(name: str, holder: str, seconds: int) -> bool:
     return changed == 1
 
 
-@transaction
+@transaction_part
 def renew(name: str, holder: str, seconds: int) -> bool:
     """Extend the lease and return whether ``holder`` still has it.
 

@@ -23,6 +23,7 @@ from app.models.token import AccessToken
 from app.models.user import AccountLink
 from app.operations.audit.chain import seal_pending_events
 from app.operations.maintenance import janitor
+from app.operations.maintenance.batches import delete_by_key, delete_first
 from app.operations.maintenance.janitor import purge_expired
 from app.operations.maintenance.purge_rules import DELETED_CLIENTS, PURGE_RULES
 from app.operations.store import clock, leases
@@ -97,8 +98,9 @@ def test_rows_are_deleted_in_batches(
 ) -> None:
     attempts(make.organization().id, 1203)
     sizes: list[int] = []
-    batch = janitor._delete
-    monkeypatch.setattr(janitor, "_delete", lambda *args, **kw: sizes.append(batch(*args, **kw)) or sizes[-1])
+    monkeypatch.setattr(
+        janitor, "delete_first", lambda *arguments: sizes.append(delete_first(*arguments)) or sizes[-1]
+    )
     assert purge_expired(SYSTEM, batch=500, pause=0) == {"attempts": 1203}
     assert sizes.count(500) == 2 and sum(sizes) == 1203
     assert max(sizes) == 500
@@ -188,10 +190,6 @@ def test_purge_requires_the_permission(context: Flask) -> None:
         purge_expired(Actor.anonymous("00000000"))
 
 
-def lease_names() -> list[str]:
-    return [janitor.LEASE, *(f"{janitor.LEASE}-{shard.number}" for shard in leases.all_shards())]
-
-
 def test_only_one_janitor_runs(context: Flask, make: Factory) -> None:
     make.root()
     assert leases.acquire(janitor.LEASE, "first", 60)
@@ -204,8 +202,6 @@ def test_janitor_stops_after_losing_the_lease(context: Flask, make: Factory, dat
     attempts(make.organization().id, 900)
 
     def overtaken() -> bool:
-        for name in lease_names():
-            leases.acquire(name, "another", 60)
         write(update(Lease).values(holder="another", expires_at=clock.now() + timedelta(minutes=1)))
         return False
 
@@ -227,7 +223,7 @@ def test_expired_lease_is_taken_over(context: Flask) -> None:
 
 @pytest.mark.mariadb
 @pytest.mark.race
-def test_concurrent_janitors_share_the_work(app: Flask, make: Factory, database: Database) -> None:
+def test_of_concurrent_janitors_one_works_at_a_time(app: Flask, make: Factory, database: Database) -> None:
     with app.app_context():
         for _ in range(12):
             attempts(make.organization().id, 300)
@@ -244,17 +240,16 @@ def test_concurrent_janitors_share_the_work(app: Flask, make: Factory, database:
         thread.start()
     for thread in threads:
         thread.join()
-    worked = [result for result in results if result]
-    # A row that two have found at the same time is counted by both.
-    assert sum(sum(result.values()) for result in worked) >= 12 * 300
-    assert len(worked) > 1
+    assert len(results) == 8 and None in results
+    assert sum(sum(result.values()) for result in results if result) == 12 * 300
     assert database.count("attempts") == 0
 
 
 @pytest.mark.parametrize("key", ["00000000", "00zzzzzz", "4zzzzzzz", "h0000000", "zzzzzzzz", ""])
 def test_each_organization_is_in_one_shard(context: Flask, database: Database, key: str) -> None:
     column = literal(key, Identifier(8))
-    holding = [shard for shard in leases.all_shards() if db.session.scalar(select(shard.holds(column)))]
+    shards = [leases.Shard(number) for number in range(leases.SHARDS)]
+    holding = [shard for shard in shards if db.session.scalar(select(shard.holds(column)))]
     assert holding == [leases.Shard.of(key)]
 
 
@@ -298,23 +293,15 @@ def test_killed_janitor_leaves_complete_batches_and_is_replaced(
     assert 0 < left < 3000
     assert left % 50 == 0
     with app.app_context():
-        assert purge_expired(SYSTEM, batch=50, pause=0) == {"attempts": 50}, "its lease has not ended yet"
+        assert purge_expired(SYSTEM) is None, "its lease has not ended yet"
         write(update(Lease).values(expires_at=clock.now() - timedelta(seconds=1)))
-        assert purge_expired(SYSTEM, pause=0) == {"attempts": left - 50}
+        assert purge_expired(SYSTEM, pause=0) == {"attempts": left}
 
 
 @pytest.mark.mariadb
-def test_rows_are_deleted_by_their_primary_key(context: Flask, make: Factory, database: Database) -> None:
-    """A batch reads no other rows, and keys of several types are written as the database compares them."""
-    organizations = [make.organization() for _ in range(3)]
-    for organization in organizations:
-        attempts(organization.id, 40)
-        for hour in range(3):
-            starts = clock.now() - timedelta(days=100, hours=hour)
-            write(insert(UsageCounter).values(
-                organization_id=organization.id, client_id=new_id(), metric="tokens", detail="a:b%", span="hour",
-                starts_at=starts, subject_id=new_id(), count=1,
-            ))  # fmt: skip
+def test_batch_reads_the_index_and_no_other_rows(context: Flask, make: Factory, database: Database) -> None:
+    for _ in range(3):
+        attempts(make.organization().id, 40)
     seen: list[str] = []
 
     def note(*told: Any) -> None:
@@ -322,11 +309,52 @@ def test_rows_are_deleted_by_their_primary_key(context: Flask, make: Factory, da
             seen.append(told[2] % tuple(repr(value.isoformat(" ")) for value in told[3]))
 
     event.listen(db.engine, "before_cursor_execute", note)
-    assert purge_expired(SYSTEM, pause=0) == {"attempts": 120, "usage_counters": 9}
+    assert purge_expired(SYSTEM, pause=0) == {"attempts": 120}
     event.remove(db.engine, "before_cursor_execute", note)
-    assert database.count("usage_counters") == 0
-    for organization in organizations:
-        attempts(organization.id, 400)
+    for _ in range(3):
+        attempts(make.organization().id, 2000)
     [plan] = [dict(zip(("id", "select", "table", "type", "possible", "key"), row, strict=False))
               for row in database.query(f"EXPLAIN {seen[0]}")]  # fmt: skip
-    assert (plan["type"], plan["key"]) == ("range", "PRIMARY")
+    assert plan["key"] == "ix_attempts_expires_at"
+
+
+@pytest.mark.mariadb
+def test_batch_locks_no_range(context: Flask, make: Factory, database: Database) -> None:
+    """Rows that expire between those of a batch, before and after them can be inserted before it commits."""
+    client = make.machine(make.organization())
+    tokens(client, *[timedelta(hours=hours) for hours in (30, 32, 34, 36)], timedelta(hours=-1))
+    [rule] = [rule for rule in PURGE_RULES if rule.table.name == "access_tokens"]
+    owner = client.organization.id.encode(), client.registered.client.id.bytes
+
+    @transaction
+    def delete() -> int:
+        deleted = delete_first(rule.table, janitor._is_due(rule), rule.ends, 100)
+        with database.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("SET innodb_lock_wait_timeout = 1")
+            for hours in (40, 33, 29, 1, -2):
+                cursor.execute(
+                    "INSERT INTO access_tokens (organization_id, client_id, id, digest, scope, audience,"
+                    " issued_at, expires_at)"
+                    " VALUES (%s, %s, %s, %s, '', '', UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) - INTERVAL %s HOUR)",
+                    (*owner, new_id().bytes, new_id().bytes * 2, hours),
+                )
+        return deleted
+
+    assert delete() == 4
+    assert database.count("access_tokens") == 6
+
+
+@pytest.mark.mariadb
+def test_keys_of_several_types_are_written_as_the_database_compares_them(
+    context: Flask, make: Factory, database: Database
+) -> None:
+    for organization in (make.organization(), make.organization()):
+        for hour in range(3):
+            starts = clock.now() - timedelta(days=100, hours=hour)
+            write(insert(UsageCounter).values(
+                organization_id=organization.id, client_id=new_id(), metric="tokens", detail="a:b%", span="hour",
+                starts_at=starts, subject_id=new_id(), count=1,
+            ))  # fmt: skip
+    table = Base.metadata.tables["usage_counters"]
+    assert transaction(delete_by_key)(table, table.c.starts_at < clock.now(), 100) == 6
+    assert database.count("usage_counters") == 0
