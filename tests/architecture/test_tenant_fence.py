@@ -55,6 +55,7 @@ MEANT_FOR_ALL = {
     "app/operations/clients/dynamic_registration.py",
     "app/operations/grants/key_rotation.py",
     "app/operations/maintenance/instance_overview.py",
+    "app/operations/maintenance/batches.py",
     "app/operations/maintenance/janitor.py",
     "app/operations/store/outbox.py",
     "app/operations/users/deletion.py",
