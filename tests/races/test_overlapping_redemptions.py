@@ -28,6 +28,8 @@ from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, VERIFIER
 from tests.support.databases import Database
 from tests.support.process import wait_until
 
+# SQLite has one writer at a time, so nothing overlaps.
+pytestmark = pytest.mark.mariadb
 LOCK_WAIT = "SELECT 1 FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
 ONLINE, OFFLINE = ("email",), ("email", "offline_access")
 MOMENTS = {
