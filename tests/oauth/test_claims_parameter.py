@@ -129,9 +129,9 @@ def test_malformed_claims_parameter_is_reported_to_the_client(flow: Flow) -> Non
     assert (answer["error"], answer["state"], answer["iss"]) == ("invalid_request", "x", flow.issuer)
 
 
-def test_requested_subject_must_match_the_signed_in_user(flow: Flow) -> None:
+def test_signed_in_user_must_be_one_of_the_requested_subjects(flow: Flow) -> None:
     """Core 5.5.1: another user must not be returned instead."""
-    own = asking_for(id_token={"sub": {"value": flow.user.public_id}})
+    own = asking_for(id_token={"sub": {"values": ["usr_somebody_else", flow.user.public_id]}})
     other = asking_for(id_token={"sub": {"value": "usr_somebody_else"}})
     assert "code" in query_of(flow.authorize(claims=own, prompt="none"))
     assert query_of(flow.authorize(claims=other, prompt="none"))["error"] == "login_required"

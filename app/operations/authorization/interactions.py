@@ -14,7 +14,7 @@ from app.operations.sign_in.sessions import SessionRecord
 from app.operations.store import clock
 from app.operations.tokens import logout
 from app.operations.tokens.id_tokens import subject_of
-from app.rules.authorization.authorization_request import AuthorizationParameters, requested_subject
+from app.rules.authorization.authorization_request import AuthorizationParameters, requested_subjects
 from app.rules.authorization.interaction import (
     MULTI_FACTOR,
     InteractionContext,
@@ -66,7 +66,7 @@ def next_interaction(
     """
     consent_state = NO_CONSENT if session is None else get_consent_state(client, session.user_id)
     now = clock.now()
-    subject, is_unknown = _requested_subject(client, parameters)
+    subjects, is_unknown = _requested_subjects(client, parameters)
     may_allow = session is None or can_allow_client(client, session)
     step = next_step(
         parameters,
@@ -75,7 +75,7 @@ def next_interaction(
             began_at=stored.created_at if stored is not None else now,
             now=now,
             needs_consent=requires_consent_page(client, parameters, consent_state),
-            subject=subject,
+            subjects=subjects,
             is_hint_unknown=is_unknown,
             can_register=is_registration_open(client.organization.settings),
             may_allow=may_allow or is_playground,
@@ -157,14 +157,15 @@ def _reachable_contexts(client: ClientSnapshot, session: SessionRecord) -> tuple
     return (MULTI_FACTOR,) if find_methods_of_user(client.organization.id, session.user_id) else ()
 
 
-def _requested_subject(
+def _requested_subjects(
     client: ClientSnapshot, parameters: AuthorizationParameters
-) -> tuple[str | None, bool]:
-    """Return (the requested subject or None, whether the hint names an unknown user)."""
-    requested = requested_subject(parameters.claims)
+) -> tuple[frozenset[str] | None, bool]:
+    """Return (the requested subjects or None for any, whether the hint names an unknown user)."""
+    requested = requested_subjects(parameters.claims)
     if parameters.id_token_hint is None:
         return requested, False
     hinted = logout.read_hint(client.organization, parameters.id_token_hint)
     if hinted is None or hinted.client_id != client.client_id:
         return requested, True
-    return requested or hinted.subject, False
+    named = frozenset({hinted.subject})
+    return named if requested is None else named & requested, False

@@ -422,13 +422,10 @@ def restrict_to_scopes(claims: Mapping[str, Any] | None, scopes: Collection[str]
     return {place: requested for place, requested in allowed.items() if requested} or None
 
 
-def requested_subject(claims: Mapping[str, Any] | None) -> str | None:
-    """Return the requested ``sub`` (section 5.5.1), or None."""
-    for place in (ID_TOKEN, USERINFO):
-        values = _values(claims, place, "sub")
-        if values:
-            return values[0]
-    return None
+def requested_subjects(claims: Mapping[str, Any] | None) -> frozenset[str] | None:
+    """Return the values of ``sub`` that satisfy the request (section 5.5.1), or None for any."""
+    sets = [frozenset(values) for place in (ID_TOKEN, USERINFO) if (values := _values(claims, place, "sub"))]
+    return frozenset.intersection(*sets) if sets else None
 
 
 def requested_contexts(claims: Mapping[str, Any] | None) -> tuple[str, ...]:

@@ -76,7 +76,7 @@ class SignIn:
 class InteractionContext:
     """Further inputs of the decision.
 
-    ``began_at`` is when the request arrived. ``subject`` is the requested user, or None for any;
+    ``began_at`` is when the request arrived. ``subjects`` are the requested users, or None for any;
     ``is_hint_unknown`` means that the hint names an unknown user. ``can_register``: registration is open.
     ``may_allow``: the signed-in user may allow this client without administrator approval.
     """
@@ -84,7 +84,7 @@ class InteractionContext:
     began_at: datetime
     now: datetime
     needs_consent: bool
-    subject: str | None = None
+    subjects: frozenset[str] | None = None
     is_hint_unknown: bool = False
     can_register: bool = False
     may_allow: bool = True
@@ -118,7 +118,7 @@ def _step(
         return Step.SIGN_IN
     if "select_account" in parameters.prompts and not (is_fresh or sign_in.selected):
         return Step.SELECT_ACCOUNT
-    if circumstances.subject not in {None, sign_in.subject}:
+    if circumstances.subjects is not None and sign_in.subject not in circumstances.subjects:
         if is_fresh:
             raise AuthorizationError("login_required", "Another user than the requested one signed in.")
         return Step.SIGN_IN

@@ -14,7 +14,7 @@ from app.rules.authorization.authorization_request import (
     parse_claims,
     requested_contexts,
     requested_names,
-    requested_subject,
+    requested_subjects,
     required_scopes,
     restrict_to_scopes,
 )
@@ -55,7 +55,7 @@ def test_example_of_the_standard_is_parsed() -> None:
 )
 def test_parameter_without_requests_is_empty(empty: dict[str, Any]) -> None:
     assert parsed(empty) is None
-    assert (requested_names(None, USERINFO), requested_subject(None), requested_contexts(None)) == (
+    assert (requested_names(None, USERINFO), requested_subjects(None), requested_contexts(None)) == (
         (),
         None,
         (),
@@ -94,11 +94,16 @@ def test_malformed_parameter_is_an_invalid_request(malformed: str) -> None:
 
 
 @each("place", [USERINFO, ID_TOKEN])
-@each("wish", [{"value": "usr_ada"}, {"values": ["usr_ada"], "essential": True}])
-def test_subject_can_be_requested_in_either_section(place: str, wish: dict[str, Any]) -> None:
+@each("wish", [{"value": "usr_ada"}, {"values": ["usr_ada", "usr_bea"], "essential": True}])
+def test_subjects_can_be_requested_in_either_section(place: str, wish: dict[str, Any]) -> None:
     """Core 5.5.1."""
-    assert requested_subject(parsed({place: {"sub": wish}})) == "usr_ada"
-    assert requested_subject(parsed({place: {"sub": {"essential": True}}})) is None
+    assert requested_subjects(parsed({place: {"sub": wish}})) == set(wish.get("values", ["usr_ada"]))
+    assert requested_subjects(parsed({place: {"sub": {"essential": True}}})) is None
+
+
+def test_subject_must_satisfy_both_sections() -> None:
+    wish = {ID_TOKEN: {"sub": {"values": ["usr_ada", "usr_bea"]}}, USERINFO: {"sub": {"value": "usr_bea"}}}
+    assert requested_subjects(parsed(wish)) == {"usr_bea"}
 
 
 def test_only_essential_acr_is_required() -> None:

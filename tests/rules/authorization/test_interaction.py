@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -33,7 +34,7 @@ def step(
     *,
     began_seconds_ago: float = 0,
     consent: bool = False,
-    about: str | None = None,
+    about: Collection[str] | None = None,
     unknown_hint: bool = False,
     can_register: bool = True,
     **changes,
@@ -42,7 +43,7 @@ def step(
         began_at=NOW - timedelta(seconds=began_seconds_ago),
         now=NOW,
         needs_consent=consent,
-        subject=about,
+        subjects=None if about is None else frozenset(about),
         is_hint_unknown=unknown_hint,
         can_register=can_register,
     )
@@ -100,10 +101,10 @@ def essential(*values: str) -> dict:
         (Step.SIGN_IN, None, {"prompts": CREATE, "can_register": False}),
         (Step.SIGN_IN, FRESH, {"prompts": CREATE, "can_register": False}),
         # Only the user named by the request.
-        (Step.ISSUE, OLD, {"about": "usr_ada"} | NONE),
-        ("login_required", OLD, {"about": "usr_eve"} | NONE),
-        (Step.SIGN_IN, OLD, {"about": "usr_eve"}),
-        ("login_required", OLD, {"about": "usr_eve", "began_seconds_ago": 700}),
+        (Step.ISSUE, OLD, {"about": {"usr_eve", "usr_ada"}} | NONE),
+        ("login_required", OLD, {"about": {"usr_eve"}} | NONE),
+        (Step.SIGN_IN, OLD, {"about": ()}),
+        ("login_required", OLD, {"about": {"usr_eve"}, "began_seconds_ago": 700}),
         (Step.ISSUE, OLD, {"unknown_hint": True}),
         ("login_required", OLD, {"unknown_hint": True} | NONE),
         # A voluntary context class never fails; an essential one does.
