@@ -14,6 +14,7 @@ from app.operations.users import import_records, import_runner, import_uploads
 from app.operations.users.import_records import ImportRecord
 from app.rules.actor import Actor
 
+LONG_SURNAME = " of the orchards beyond the river and the mills and the old bridge"
 BCRYPT = "$2b$08$abcdefghijklmnopqrstuu" + "a" * 31
 
 
@@ -43,8 +44,10 @@ def counts(record: ImportRecord) -> tuple[str, int, int, int, int]:
     return record.status, record.created, record.updated, record.skipped, record.refused
 
 
-def user_rows(count: int) -> str:
-    return "email,name\n" + "".join(f"p{number}@users.example,Person {number}\n" for number in range(count))
+def user_rows(count: int, *, surname: str = "") -> str:
+    """A file of so many users; a long surname makes a large file of few."""
+    rows = (f"p{number}@users.example,Person {number}{surname}\n" for number in range(count))
+    return "email,name\n" + "".join(rows)
 
 
 def stored(model: Any) -> int:

@@ -18,7 +18,7 @@ from app.web import request_bodies
 from tests.factories import Factory, bearer_header
 from tests.support.cases import each
 from tests.support.databases import Database
-from tests.support.importing import user_rows
+from tests.support.importing import LONG_SURNAME, user_rows
 from tests.support.request_bodies import BodyWithCallback, StalledBody
 
 
@@ -44,24 +44,26 @@ def work(app: Flask) -> None:
 def test_large_file_is_imported(
     app: Flask, http: FlaskClient, token: dict[str, str], database: Database
 ) -> None:
-    text = user_rows(3000)
+    text = user_rows(700, surname=LONG_SURNAME)
     assert len(text) > 64 * 1024
     made = send(http, token, text, name="users.csv")
     assert made.status_code == 201, made.text
     data = made.get_json()["data"]
     assert (data["status"], data["rows"], data["processed"], data["name"]) == (
         "running",
-        3000,
+        700,
         0,
         "users.csv",
     )
     work(app)
     data = http.get(made.headers["Location"], headers=token).get_json()["data"]
-    assert (data["status"], data["created"], data["rejected"]) == ("done", 3000, 0)
+    assert (data["status"], data["created"], data["rejected"]) == ("done", 700, 0)
     assert data["finished_at"] is not None
     assert http.get("/users/imports", headers=token).get_json()["data"] == [data]
-    assert database.count("users") == 3000
-    assert http.get("/users?q=p2999@", headers=token).get_json()["data"][0]["name"] == "Person 2999"
+    assert database.count("users") == 700
+    assert (
+        http.get("/users?q=p699@", headers=token).get_json()["data"][0]["name"] == f"Person 699{LONG_SURNAME}"
+    )
 
 
 @pytest.mark.parametrize(("kind", "join"), [("application/json", True), ("application/x-ndjson", False)])

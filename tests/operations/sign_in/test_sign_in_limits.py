@@ -179,7 +179,7 @@ def test_known_browser_of_another_user_is_unknown(make: Any, acme: Any, ada: Any
 @pytest.mark.usefixtures("skip_hashing")
 @pytest.mark.either
 @pytest.mark.slow
-def test_owner_signs_in_during_ten_thousand_failures(
+def test_owner_signs_in_during_two_thousand_failures(
     acme: Any, ada: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """LK-1, LK-2: only a hundred are verified, and the owner's known browser does not wait."""
@@ -188,9 +188,9 @@ def test_owner_signs_in_during_ten_thousand_failures(
         known = attempt_sign_in(acme, password=PASSWORD).known_cookie
     tried = Counter(
         attempt_sign_in(acme, ip_address=f"198.51.{number % 10}.{number // 10 % 250}").reason
-        for number in range(10_000)
+        for number in range(2000)
     )
-    assert tried["mismatch"] <= MAX_FAILURES_PER_ACCOUNT and sum(tried.values()) == 10_000
+    assert tried["mismatch"] <= MAX_FAILURES_PER_ACCOUNT and sum(tried.values()) == 2000
     monkeypatch.undo()
     assert isinstance(
         attempt_sign_in(acme, password=PASSWORD, ip_address="192.0.2.1", known_cookie=known), SignedIn
