@@ -28,6 +28,9 @@ _SECRETS = ("client_secret", "client_secret_expires_at")
 MAX_BYTES = 256 * 1024
 MAX_PIXELS = 2048 * 2048
 MAX_SIDE = 256
+# Of a JPEG. Each scan may visit every pixel and takes 17 bytes, and a progressive image of a camera has ten.
+MAX_SCANS = 100
+_JPEG, _SCAN = b"\xff\xd8", b"\xff\xda"
 # No SVG, because it can contain scripts. Pillow tries no other formats.
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP")
 
@@ -91,14 +94,17 @@ class InvalidImage(ValueError):
 def render_logo(content: bytes, *, formats: tuple[str, ...] = FORMATS, max_bytes: int = MAX_BYTES) -> bytes:
     """Return a PNG of at most 256x256 pixels with the image's first frame and nothing else of the original.
 
-    Raises InvalidImage for another format, more than ``max_bytes``, or more than four million pixels, which
-    are counted before decoding.
+    Raises InvalidImage for another format, more than ``max_bytes``, or more than four million pixels or a hundred
+    scans, which are counted before decoding.
     """
     # Imported on first use, because it takes megabytes of memory that most workers never need.
     from PIL import Image
 
     if len(content) > max_bytes:
         raise InvalidImage(f"it is larger than {max_bytes // 1024} KiB")
+    # Compressed data never contains the two bytes of a marker.
+    if content.startswith(_JPEG) and (scans := content.count(_SCAN)) > MAX_SCANS:
+        raise InvalidImage(f"it has {scans} scans")
     try:
         with Image.open(io.BytesIO(content), formats=formats) as image:
             width, height = image.size

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from app.rules.clients.metadata_documents import MAX_BYTES, InvalidImage, render_logo
+from app.rules.clients.metadata_documents import MAX_BYTES, MAX_SCANS, InvalidImage, render_logo
 from tests.support.cases import each
 
 
@@ -87,3 +87,19 @@ def test_pixels_are_counted_before_decoding(size: tuple[int, int]) -> None:
         render_logo(_bomb(*size))
     # Pillow rejects the largest images before their size is checked.
     assert "pixels" in str(refusal.value) or isinstance(refusal.value.__cause__, Image.DecompressionBombError)
+
+
+def _repeat_last_scan(jpeg: bytes, times: int) -> bytes:
+    last = jpeg.rindex(b"\xff\xda")
+    return jpeg[:last] + jpeg[last:-2] * times + jpeg[-2:]
+
+
+def test_scans_are_counted_before_decoding() -> None:
+    """PO-2: thousands of scans fit into a small JPEG, and each one may visit every pixel."""
+    progressive = make_image("JPEG", progressive=True)
+    assert render_logo(progressive)
+    repeated = _repeat_last_scan(progressive, MAX_SCANS)
+    with Image.open(io.BytesIO(repeated)) as image:
+        image.load()
+    with pytest.raises(InvalidImage, match="scans"):
+        render_logo(repeated)
