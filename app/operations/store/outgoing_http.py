@@ -18,7 +18,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -109,21 +109,21 @@ class HostNotFound(Exception):
     """The host name has no address, or not in time."""
 
 
-# A lookup that timed out here keeps running until the system gives up on it.
-_MAX_LOOKUPS = 16
-_lookups = threading.BoundedSemaphore(_MAX_LOOKUPS)
+# A lookup that timed out keeps its slot until the system gives up on it, which may take half a minute. An organization
+# needs as many slots as it can send requests.
+_lookup_slots = ConcurrencyLimiter(max_total=16, max_per_organization=6, max_per_host=4)
 
 
-def resolve_host(host: str, port: int, deadline: float) -> list[str]:
+def resolve_host(organization_id: str, host: str, port: int, deadline: float) -> list[str]:
     """Return every IPv4 and IPv6 address of the host once, in the order of the system.
 
     ``deadline`` is a time of the monotonic clock in seconds. Raises HostNotFound if none is found by then, and
-    OutgoingRequestFailed if too many threads are looking.
+    OutgoingRequestFailed if too many threads are looking, for the organization or in all.
     """
-    if not _lookups.acquire(blocking=False):
-        raise OutgoingRequestFailed("Too many host names are being resolved.")
+    slot = ExitStack()
+    slot.enter_context(_lookup_slots.slot(organization_id, host))
     answer: queue.SimpleQueue[list[str] | OSError | UnicodeError] = queue.SimpleQueue()
-    threading.Thread(target=_look_up, args=(host, port, answer), name="look-up", daemon=True).start()
+    threading.Thread(target=_look_up, args=(host, port, slot, answer), name="look-up", daemon=True).start()
     try:
         found = answer.get(timeout=max(0.0, deadline - time.monotonic()))
     except queue.Empty:
@@ -133,14 +133,18 @@ def resolve_host(host: str, port: int, deadline: float) -> list[str]:
     return found
 
 
-def _look_up(host: str, port: int, answer: queue.SimpleQueue[list[str] | OSError | UnicodeError]) -> None:
+def _look_up(
+    host: str, port: int, slot: ExitStack, answer: queue.SimpleQueue[list[str] | OSError | UnicodeError]
+) -> None:
+    found: list[str] | OSError | UnicodeError
     try:
         rows = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        answer.put(list(dict.fromkeys(str(row[4][0]) for row in rows)))
+        found = list(dict.fromkeys(str(row[4][0]) for row in rows))
     except (OSError, UnicodeError) as error:
-        answer.put(error)
+        found = error
     finally:
-        _lookups.release()
+        slot.close()
+    answer.put(found)
 
 
 TOTAL_SECONDS = 5.0
@@ -211,7 +215,7 @@ def _send(
     with limiter.slot(organization_id, target.host):
         deadline = time.monotonic() + TOTAL_SECONDS
         try:
-            addresses = resolve_host(target.host, target.port, deadline)
+            addresses = resolve_host(organization_id, target.host, target.port, deadline)
             require_public_addresses(target, addresses, current().outgoing_allowed_hosts)
             connection = connect(target, addresses, deadline, current().outgoing_ca_bundle)
             try:

@@ -16,7 +16,7 @@ from app.operations.store import outgoing_http
 from app.operations.store.outgoing_http import ConcurrencyLimiter, OutgoingRequestFailed
 from app.operations.store.transactions import transaction
 from app.rules.errors import InvalidInput
-from app.rules.store.outgoing_http import OutgoingRequestBlocked
+from app.rules.store.outgoing_http import OutgoingRequestBlocked, Target
 from tests.support.https_server import HttpsServer, Request, Response, https_server, reaching
 
 OURS, THEIRS = "ours", "theirs"
@@ -271,4 +271,34 @@ def test_hanging_name_lookup_does_not_block_the_caller(
     with pytest.raises(OutgoingRequestFailed):
         outgoing_http.get("https://rp.example/", organization_id=OURS)
     assert time.monotonic() - begun < 10
+    end.set()
+
+
+def test_hanging_name_lookups_of_one_organization_do_not_block_another(
+    context: Flask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P2: a lookup goes on for long after the request that began it has failed."""
+    end, connected = threading.Event(), []
+
+    def resolve(host: str, port: int, **_: object) -> list[tuple[object, ...]]:
+        if host.startswith("hanging"):
+            end.wait(20)
+            return []
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("93.184.215.14", port))]
+
+    def connect(target: Target, *_: object) -> None:
+        connected.append(target.host)
+        raise ConnectionRefusedError("refused")
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    monkeypatch.setattr("app.operations.store.outgoing_connections.connect", connect)
+    with monkeypatch.context() as impatient:
+        impatient.setattr(outgoing_http, "TOTAL_SECONDS", 0.01)
+        for number in range(20):
+            with pytest.raises(OutgoingRequestFailed):
+                outgoing_http.get(f"https://hanging{number}.example/", organization_id=OURS)
+    for organization_id in (OURS, THEIRS):
+        with pytest.raises(OutgoingRequestFailed):
+            outgoing_http.get("https://working.example/", organization_id=organization_id)
+    assert connected == ["working.example"], "only the other organization has a slot"
     end.set()
