@@ -29,6 +29,8 @@ MAX_COMPARED_LENGTH = 24
 """Longer texts are not looked up in the list."""
 MAX_LENGTH = 128
 """Longer passwords are rejected before hashing, never truncated (PW-2, PW-6)."""
+MAX_PERSONAL_LENGTH = 320
+"""Of a name or email that a password is compared with. The rest is ignored: nothing has checked its length yet."""
 MIN_LENGTH = 8
 """Organizations cannot set a lower minimum (PW-1)."""
 # m=19 MiB, t=2, p=1: the OWASP minimum, 18 ms on a core; argon2-cffi's defaults allow 7 sign-ins a second.
@@ -181,7 +183,8 @@ def is_common(password: str) -> bool:
 def is_personal(password: str, personal: Iterable[str]) -> bool:
     """Return whether fewer than eight characters remain without the words known about the user."""
     remainder = _plain(password)
-    known = {word for text in personal for word in (_plain(text), *re.split(r"[\W_]+", text.casefold()))}
+    texts = [text[:MAX_PERSONAL_LENGTH] for text in personal]
+    known = {word for text in texts for word in (_plain(text), *re.split(r"[\W_]+", text.casefold()))}
     found = False
     for word in sorted((word for word in known if len(word) >= 3), key=len, reverse=True):
         found = found or word in remainder

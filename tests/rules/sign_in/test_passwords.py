@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 import pytest
 from argon2 import PasswordHasher
 
@@ -79,6 +81,20 @@ def test_common_password_is_accepted_without_the_policy():
 def test_personal_password_is_rejected(password, personal):
     assert codes(password, personal=personal) == ["too_personal"]
     assert codes(password, {**POLICY, "block_personal": False}, personal) == []
+
+
+def test_long_personal_text_is_cut_before_it_is_normalized(monkeypatch):
+    """Sorting 32,000 combining characters of a name that nobody has checked yet takes seconds."""
+    lengths, normalize = [], unicodedata.normalize
+
+    def record(form: str, text: str) -> str:
+        lengths.append(len(text))
+        return normalize(form, text)
+
+    monkeypatch.setattr(unicodedata, "normalize", record)
+    name = "Ada" + "\u0300" * 16_000 + "\u0316" * 16_000
+    assert codes("seventeen lanterns", personal=[name]) == []
+    assert max(lengths) <= passwords.MAX_PERSONAL_LENGTH
 
 
 def test_personal_word_in_long_password_is_accepted():
