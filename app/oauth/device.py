@@ -37,6 +37,7 @@ from app.operations.authorization.interactions import (
 )
 from app.operations.directory import lookups
 from app.operations.directory.lookups import OrganizationSnapshot
+from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.sign_in.sessions import SessionRecord
 from app.operations.store.transactions import transaction
 from app.operations.tokens import access_tokens
@@ -205,6 +206,9 @@ def decide() -> Response:
         return page
     except WrongUserCode as refused:
         return _entry(organization, session, typed, error=_words(refused), code=400)
+    except FreshSignInRequired:
+        # The session ended while the button was pressed.
+        return _sign_in(organization, _readable(typed))
 
 
 def _step(actor: Actor, session: SessionRecord, found: DeviceRequest, decision: str) -> Response:

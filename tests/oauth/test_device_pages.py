@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
@@ -14,7 +15,7 @@ from app.operations.authorization import connected_apps, device_codes
 from app.operations.authorization.consents import get_consent_state
 from app.operations.clients import resources
 from app.operations.clients.clients import update_client
-from app.operations.sign_in.sessions import find_session
+from app.operations.sign_in.sessions import end_other_sessions, find_session
 from app.operations.store import clock
 from app.operations.store.transactions import transaction
 from tests.factories import Factory, MadeUser
@@ -225,6 +226,33 @@ def test_first_of_two_concurrent_decisions_applies(device: Device) -> None:
             device_codes.allow_device(actor, found, session, found.scopes, remember=True)
         assert get_consent_state(found.client, device.user.id).scopes == ()
     assert device.poll(codes["device_code"]).get_json()["error"] == "access_denied"
+
+
+@pytest.mark.parametrize("trust", ["verified", "first_party"])
+def test_ss6_session_that_ends_during_the_decision_allows_nothing(
+    http: FlaskClient, make: Factory, user: MadeUser, monkeypatch: pytest.MonkeyPatch, trust: str
+) -> None:
+    """The page had read the session before the user signed out elsewhere. A device's tokens outlive sessions."""
+    device = Device(http, make, user, token_endpoint_auth_method="client_secret_basic", trust=trust)
+    device.sign_in()
+    codes = device.code(headers=device.client.basic)
+    page = device.enter(codes["user_code"])
+    if trust == "verified":
+        page = device.press(page, "device-continue")
+    elsewhere = make.sign_in(user).token
+    allow_device = device_codes.allow_device
+
+    def allow_after_sign_out(*arguments: Any, **keywords: Any) -> None:
+        other = find_session(elsewhere)
+        assert other is not None
+        assert end_other_sessions(other.actor()) == 1
+        allow_device(*arguments, **keywords)
+
+    monkeypatch.setattr(device_codes, "allow_device", allow_after_sign_out)
+    answer = device.press(page, "consent-allow" if trust == "verified" else "device-continue")
+    assert (answer.status_code, "/login?next=" in answer.headers["Location"]) == (303, True)
+    polled = device.poll(codes["device_code"], headers=device.client.basic)
+    assert polled.get_json()["error"] == "authorization_pending"
 
 
 def test_approved_device_is_listed_and_can_be_removed_among_connected_apps(device: Device) -> None:

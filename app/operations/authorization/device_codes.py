@@ -23,6 +23,7 @@ from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
 from app.operations.directory.snapshots import is_before_cutoff
 from app.operations.directory.users import hold_user
 from app.operations.grants import grants
+from app.operations.sign_in.reauthentication import require_active_session
 from app.operations.sign_in.sessions import SessionRecord
 from app.operations.store import audit, clock, keyring, rate_limits
 from app.operations.store.rate_limits import Limit, bucket_key, network_limits
@@ -230,13 +231,13 @@ def allow_device(
 ) -> None:
     """Allow the device, so that its next poll returns tokens. ``remember`` stores the user's consent for ``scopes``.
 
-    Nothing that it receives is valid after ``ends_at``. Raises WrongUserCode if it was decided meanwhile or expired.
-    Audit: ``device_code.allowed`` and
-    ``consent.given``.
+    Nothing that it receives is valid after ``ends_at``. Raises WrongUserCode if it was decided meanwhile or expired,
+    and FreshSignInRequired when the session has ended meanwhile: the tokens do not depend on it, so nothing else
+    would revoke them. Audit: ``device_code.allowed`` and ``consent.given``.
     """
+    hold_user(actor.organization_id, session.user_id)
     if remember:
         # The code before the consent, which locks the client: who deletes it ends its device codes first.
-        hold_user(actor.organization_id, session.user_id)
         row = has_key(DeviceCode, actor.organization_id, request.id)
         db.session.execute(select(DeviceCode.id).where(row).with_for_update())
         requested = request.scopes
@@ -263,6 +264,7 @@ def allow_device(
         request.client.client_id,
         after={"scopes": list(scopes), "asked_from": request.address},
     )
+    require_active_session(actor)
 
 
 @transaction
