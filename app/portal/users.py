@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flask import request
+from flask import redirect, request
 
 from app.operations.directory.users import UserSnapshot
 from app.operations.store.rows import MAX_LIMIT
@@ -176,15 +176,20 @@ def end_one_user_session(context: PortalContext, user_id: str, session_id: str) 
     )
 
 
-@portal_page("/users/<user_id>/reset", "POST")
+@portal_page("/users/<user_id>/reset", "GET", "POST")
 def reset_user_password(context: PortalContext, user_id: str) -> PageResponse:
-    """Create a password reset link, which the user's page shows once unless it was sent by email."""
-    context.actor.require("users:read")
+    """Create a password reset link, which the user's page shows once unless it was sent by email.
+
+    One's own link requires a fresh sign-in, which leads back to the user's page.
+    """
+    context.actor.require("users:write")
+    found = get_user_record(context.actor, user_id).user
+    if request.method != "POST":
+        return redirect(context.url(f"/users/{user_id}"), 303)
     try:
         new = issue_user_reset_link(context.actor, user_id)
     except Conflict as error:
         return _user_page(context, user_id, error)
-    found = get_user_record(context.actor, user_id).user
     return context.done(
         f"/users/{user_id}", kind="reset", name=found.email, link=new.link, expires_at=new.expires_at
     )

@@ -15,6 +15,7 @@ from app.extensions import db
 from app.models.user import User
 from app.operations.sign_in.sign_in import SignedIn, sign_in
 from tests.factories import PASSWORD
+from tests.support.databases import Database
 
 
 @pytest.fixture
@@ -68,6 +69,17 @@ def test_reset_link_is_shown_only_once(ada: Any, bob: Any) -> None:
     link = re.search(r"https?://[^<]+/organizations/acme/reset/gth_pw_[A-Za-z0-9_-]+", answer.text)
     assert link and answer.headers["Cache-Control"] == "no-store"
     assert link[0] not in ada.get(f"/users/{bob.public_id}").text
+
+
+def test_own_reset_link_requires_a_recent_sign_in(ada: Any, database: Database) -> None:
+    """PW-4. The sign-in leads back to the user's page."""
+    ada.get(f"/users/{ada.user.public_id}")
+    database.query("UPDATE sessions SET authenticated_at = '2026-01-01 00:00:00'")
+    path = f"/users/{ada.user.public_id}/reset"
+    answer = ada.send(path)
+    assert answer.status_code == 303 and "reauthenticate=1" in answer.headers["Location"]
+    assert ada.get(path).headers["Location"].endswith(f"/portal/acme/users/{ada.user.public_id}")
+    assert database.count("account_links") == 0
 
 
 def test_deletion_requires_email(ada: Any, bob: Any) -> None:

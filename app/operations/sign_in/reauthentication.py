@@ -6,6 +6,7 @@ Users who have a second factor must have used it for that sign-in. A password al
 from __future__ import annotations
 
 from datetime import timedelta
+from uuid import UUID
 
 from sqlalchemy import update
 
@@ -48,6 +49,15 @@ def require_fresh_user_sign_in(actor: Actor) -> None:
     A client that acts for itself has no sign-in. Raises FreshSignInRequired.
     """
     if actor.user_id is not None:
+        require_fresh_sign_in(actor)
+
+
+def require_fresh_sign_in_for_own_account(actor: Actor, user_id: UUID) -> None:
+    """Require a fresh sign-in when an administrator changes how they themselves sign in (PW-4).
+
+    Otherwise a session left open would be enough to take over the account. Raises FreshSignInRequired.
+    """
+    if actor.user_id == user_id:
         require_fresh_sign_in(actor)
 
 

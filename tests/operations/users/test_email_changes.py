@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.sign_in.sessions import find_session
 from app.operations.users.user_changes import update_user
 from tests.support.mail_server import Mailbox, plain
@@ -29,6 +30,20 @@ def test_changed_email_ends_sessions_and_notifies_the_old_one(
     deliver()
     assert [mail["To"] for mail in box.mails] == ["ada@acme.example"]
     assert "An administrator of" in plain(box.mails[0]) and "192.0.2" not in plain(box.mails[0])
+
+
+def test_new_email_of_the_administrator_requires_a_recent_sign_in(make: Any) -> None:
+    """Otherwise a session left open would be enough to have a password reset link sent to another address."""
+    acme = make.organization()
+    ada = make.user(acme, email="ada@acme.example", role="admin")
+    late = make.actor(acme, user=ada, authenticated_ago_seconds=3600)
+    with pytest.raises(FreshSignInRequired):
+        update_user(late, ada.public_id, {"email": "mallory@example.com"})
+    assert update_user(late, ada.public_id, {"email": "Ada@ACME.example", "name": "Ada"}).changed
+    bob = make.user(acme)
+    assert update_user(late, bob.public_id, {"email": "bob@example.com"}).changed == ["email"]
+    now = make.actor(acme, user=ada)
+    assert update_user(now, ada.public_id, {"email": "ada@example.com"}).changed == ["email"]
 
 
 def test_other_spelling_of_the_email_ends_nothing(

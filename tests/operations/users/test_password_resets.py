@@ -11,6 +11,7 @@ from sqlalchemy import update
 from app.extensions import db
 from app.models.user import User
 from app.operations.directory.users import find_user_by_email
+from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.sign_in.sessions import find_session
 from app.operations.sign_in.sign_in import SignedIn, SignInRefused, sign_in
 from app.operations.store import clock
@@ -154,6 +155,17 @@ def test_issuing_a_link_requires_permission(make: Any, acme: Any, ada: Any, data
         issue_reset_link(make.actor(make.organization()), ada.id)
     assert database.count("account_links") == 0
     assert audited(database, "user.password_reset_requested") == 0
+
+
+def test_pw4_own_link_requires_a_recent_sign_in(make: Any, acme: Any, ada: Any, database: Database) -> None:
+    """Without the current password, a session left open would be enough to set a new one."""
+    boss = make.user(acme, role="admin")
+    late = make.actor(acme, user=boss, authenticated_ago_seconds=3600)
+    with pytest.raises(FreshSignInRequired):
+        issue_reset_link(late, boss.id)
+    assert database.count("account_links") == 0
+    assert issue_reset_link(late, ada.id).link
+    assert issue_reset_link(make.actor(acme, user=boss), boss.id).link
 
 
 def test_reset_is_rejected_where_passwords_are_disabled(make: Any) -> None:
