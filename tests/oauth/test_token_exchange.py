@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -292,6 +293,18 @@ def test_resource_that_uses_jwts_gets_a_jwt_with_act(web: Flow, orders: MadeClie
 def test_audience_parameter_can_name_a_resource(web: Flow, orders: MadeClient) -> None:
     given = exchange(web, orders, subject(web)["access_token"], resource=None, audience=STOCK).get_json()
     assert told(web, orders, given["access_token"])["aud"] == STOCK
+
+
+def test_exchanged_token_releases_only_the_claims_of_its_scopes(web: Flow) -> None:
+    """Claims requested by name were allowed to the client that requested them (OIDC Core 5.5)."""
+    wanted = json.dumps({"userinfo": {"email": None, "name": None}})
+    own = web.tokens(scope="openid orders:read", claims=wanted)["access_token"]
+    at_userinfo = web.http.get("/oauth/userinfo", headers=bearer_header(own)).get_json()
+    assert at_userinfo["email"] == web.user.email
+    client = service(web, scopes=["openid", "orders:read"])
+    given = exchange(web, client, own, resource=None, scope="openid").get_json()["access_token"]
+    at_userinfo = web.http.get("/oauth/userinfo", headers=bearer_header(given)).get_json()
+    assert at_userinfo == {"sub": web.user.public_id}
 
 
 def test_exchanged_token_is_rejected_at_the_management_api_and_userinfo(

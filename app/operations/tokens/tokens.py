@@ -372,7 +372,8 @@ def validate_row(
         dpop_jkt=dpop_jkt,
         act=act,
         acr=acr,
-        claims=claims,
+        # Those that the user allowed the client by name are not the other client's: it has only its scopes.
+        claims=claims if parent_id is None else None,
         parent=parent,
         user=snapshot_of(user_columns) if user_columns and user_id is not None else None,
     )
