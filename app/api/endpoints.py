@@ -10,7 +10,7 @@ import functools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args, get_origin
 
 from flask import Blueprint, Response
 
@@ -20,11 +20,13 @@ from app.rules.shapes import Check, ClientId, PublicId, Shape
 from app.web.bearer import ApiContext, requires_management_token
 from app.web.json_api import (
     blueprint,
-    envelope,
+    created,
+    etag_headers,
     page_limit,
     page_meta,
     page_position,
     read_object,
+    respond,
     run_idempotently,
 )
 
@@ -32,7 +34,7 @@ api = blueprint("api")
 # The specification defines POST /api/v1/revoke under this prefix only.
 api_v1_only = blueprint("api_v1_only")
 
-View = Callable[..., Response]
+View = Callable[..., Any]
 Body = dict[str, Any]
 Prepare = Callable[[ApiContext, Body], None]
 JsonSchema = dict[str, Any]
@@ -93,8 +95,27 @@ class Endpoint:
 ENDPOINTS: list[Endpoint] = []
 
 
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A record, or a list of them, with what it does not say itself.
+
+    ``values`` are fields of the representation that the record does not have, the others parts of ``meta``.
+    """
+
+    record: Any
+    values: Mapping[str, Any] = field(default_factory=dict)
+    changed: Iterable[str] | None = None
+    warnings: Sequence[str] = ()
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+
 class Endpoints:
-    """The endpoints of one tag of the OpenAPI document."""
+    """The endpoints of one tag of the OpenAPI document.
+
+    A view gets the body, if the endpoint has one, and returns what ``returns`` represents: a record, a list, ``Shown``,
+    or a mapping that is JSON already. The response has the ETag of its version. A view may also return an
+    IdempotentResult or a whole response.
+    """
 
     def __init__(self, tag: str) -> None:
         self.tag = tag
@@ -103,31 +124,19 @@ class Endpoints:
         """Declare a GET. Its response has an ETag, unless it is streamed."""
         return self._declare("GET", path, {"etag": "response_media" not in declared} | declared)
 
+    def page(self, path: str, *, query: Sequence[Query] = (), **declared: Any) -> Callable[[View], View]:
+        """Declare a GET of a list in pages, whose view calls ``show_page``."""
+        return self.get(path, is_page=True, query=(*PAGE, *query), **declared)
+
     def post(
         self, path: str, *, status: int = 201, prepare: Prepare | None = None, **declared: Any
-    ) -> Callable[[Callable[..., Any]], View]:
+    ) -> Callable[[View], View]:
         """Declare a POST, which creates something and accepts an Idempotency-Key.
 
-        Its view gets the body, if there is one, and returns an IdempotentResult. ``prepare`` is called before, outside
-        of the transaction. A view without ``is_idempotent`` or with ``media`` reads its body and returns the response.
+        ``prepare`` is called before its view, outside of the transaction. The view of a POST with ``media`` reads its
+        body and returns the response.
         """
-        declare = self._declare("POST", path, {"status": status, "etag": status == 201} | declared)
-        if not declared.get("is_idempotent", True) or "media" in declared:
-            return declare
-        has_body, is_optional = "body" in declared, declared.get("is_body_optional", False)
-
-        def decorate(view: Callable[..., IdempotentResult]) -> View:
-            @functools.wraps(view)
-            def run(context: ApiContext, **values: Any) -> Response:
-                body = read_object(optional=is_optional) if has_body else {}
-                if prepare is not None:
-                    prepare(context, body)
-                sent = (body,) if has_body else ()
-                return run_idempotently(context.actor, body, lambda: view(context, *sent, **values))
-
-            return declare(run)
-
-        return decorate
+        return self._declare("POST", path, {"status": status, "etag": status == 201} | declared, prepare)
 
     def put(self, path: str, **declared: Any) -> Callable[[View], View]:
         """Declare a PUT, which changes an object and reports the changed fields."""
@@ -138,7 +147,9 @@ class Endpoints:
         """Declare a DELETE."""
         return self._declare("DELETE", path, declared)
 
-    def _declare(self, method: str, path: str, declared: dict[str, Any]) -> Callable[[View], View]:
+    def _declare(
+        self, method: str, path: str, declared: dict[str, Any], prepare: Prepare | None = None
+    ) -> Callable[[View], View]:
         def decorate(view: View) -> View:
             names_organization = declared.pop("names_organization", "<slug>" not in path)
             endpoint = Endpoint(
@@ -150,11 +161,60 @@ class Endpoints:
                 **declared,
             )
             names = [parameter.name for parameter in endpoint.query]
-            guarded = requires_management_token(*names, names_organization=names_organization)(view)
+            guard = requires_management_token(*names, names_organization=names_organization)
+            guarded = guard(_responding(endpoint, prepare))
             add_endpoint(endpoint, api, guarded)
             return guarded
 
         return decorate
+
+
+def _responding(endpoint: Endpoint, prepare: Prepare | None) -> Callable[..., Response]:
+    """Return the view of an endpoint as one that reads the body and returns the response."""
+    has_key = endpoint.method == "POST" and endpoint.is_idempotent and not endpoint.media
+
+    @functools.wraps(endpoint.view)
+    def run(context: ApiContext, **values: Any) -> Response:
+        sent = () if endpoint.body is None else (read_object(optional=endpoint.is_body_optional),)
+        body = sent[0] if sent else {}
+        if prepare is not None:
+            prepare(context, body)
+        if has_key:
+            return run_idempotently(
+                context.actor,
+                body,
+                lambda: _result(endpoint, context, endpoint.view(context, *sent, **values)),
+            )
+        returned = endpoint.view(context, *sent, **values)
+        return returned if isinstance(returned, Response) else respond(_result(endpoint, context, returned))
+
+    return run
+
+
+def _result(endpoint: Endpoint, context: ApiContext, returned: Any) -> IdempotentResult:
+    if isinstance(returned, IdempotentResult):
+        return returned
+    shown = returned if isinstance(returned, Shown) else Shown(returned)
+    data = _to_json(endpoint.returns, context, shown)
+    meta = {**shown.meta}
+    if shown.changed is not None:
+        meta["changed"] = list(shown.changed)
+    if shown.warnings:
+        meta["warnings"] = shown.warnings
+    version = getattr(shown.record, "version", None) if endpoint.etag else None
+    if endpoint.status == 201:
+        return created(data, data["id"], meta=meta, version=version)
+    return IdempotentResult(data, endpoint.status, meta, etag_headers(version))
+
+
+def _to_json(returns: Any, context: ApiContext, shown: Shown) -> Any:
+    record = shown.record
+    if isinstance(record, Mapping):
+        return record
+    if isinstance(record, (list, tuple)):
+        item = get_args(returns)[0] if get_origin(returns) is list else returns
+        return [_to_json(item, context, Shown(one)) for one in record]
+    return returns.shown_in(context, record, **shown.values)
 
 
 def add_endpoint(endpoint: Endpoint, where: Blueprint, view: View) -> None:
@@ -232,15 +292,10 @@ def sort_query(*fields: str) -> Query:
     )
 
 
-def list_response(
-    context: ApiContext,
-    listing: str,
-    read: Callable[..., Page[Any]],
-    *subject: str,
-    show: Callable[[Any], dict[str, Any]],
-    **options: Any,
-) -> Response:
-    """Return one page of a list, each record as ``show`` represents it.
+def show_page(
+    context: ApiContext, listing: str, read: Callable[..., Page[Any]], *subject: str, **options: Any
+) -> Shown:
+    """Return one page of a list.
 
     ``read`` is the operation that lists, called with the ``subject`` and its ``options``, such as filters. ``listing``
     names the list and its subject: its cursors are rejected by every other list. Raises InvalidInput for an invalid
@@ -254,8 +309,12 @@ def list_response(
         after=page_position(context.parameters, organization_id, listing),
         **options,
     )
-    items = [show(record) for record in page.items]
-    return envelope(items, meta=page_meta(page, context.parameters, organization_id, listing))
+    return Shown(page.items, meta=page_meta(page, context.parameters, organization_id, listing))
+
+
+def show_all(records: Sequence[Any]) -> Shown:
+    """Return a list that is so short that it has only one page."""
+    return Shown(records, meta={"next_cursor": None})
 
 
 def filters_of(context: ApiContext, names: Iterable[str]) -> dict[str, str]:

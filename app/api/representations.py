@@ -43,10 +43,10 @@ Deleted = Annotated[true, described("Always true.")]
 
 
 class Source:
-    """The attribute of the record that a field is read from, where it has another name: ``Source("user.name")``."""
+    """What a field is read from, if not from the attribute of its name: ``Source("user.name")``, or a function."""
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, source: str | Callable[[Any], Any]) -> None:
+        self.read: Callable[[Any], Any] = attrgetter(source) if isinstance(source, str) else source
 
 
 def optional() -> Any:
@@ -71,8 +71,14 @@ class Representation(BaseModel):
 
     @classmethod
     def shown_in(cls, context: ApiContext, record: Any, **values: Any) -> dict[str, Any]:
-        """Return the JSON object that represents a record of the organization of the request."""
-        return cls.to_json(record, organization_id=context.organization.slug, **values)
+        """Return the JSON object that represents a record in the response to a request.
+
+        A field ``organization_id`` without a Source is the organization of the request.
+        """
+        field = cls.model_fields.get("organization_id")
+        if field is not None and not any(isinstance(item, Source) for item in field.metadata):
+            values = {"organization_id": context.organization.slug, **values}
+        return cls.to_json(record, **values)
 
 
 def fields_of(name: str, source: type, without: Collection[str] = ()) -> Any:
@@ -92,8 +98,8 @@ def _getters(model: type[Representation]) -> tuple[tuple[str, Callable[[Any], An
 
 
 def _getter(name: str, metadata: list[Any], annotation: Any) -> Callable[[Any], Any]:
-    path = next((item.path for item in metadata if isinstance(item, Source)), name)
-    read, nested = attrgetter(path), _nested_model(annotation)
+    read = next((item.read for item in metadata if isinstance(item, Source)), attrgetter(name))
+    nested = _nested_model(annotation)
     if _is_plain(annotation):
         return read
     if datetime in (annotation, *get_args(annotation)):
@@ -105,7 +111,7 @@ def _getter(name: str, metadata: list[Any], annotation: Any) -> Callable[[Any], 
         value = read(record)
         if isinstance(value, (list, tuple)):
             return [nested.to_json(item) for item in value]
-        return None if value is None else nested.to_json(value)
+        return _json_value(value) if value is None or isinstance(value, Mapping) else nested.to_json(value)
 
     return get
 

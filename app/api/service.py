@@ -14,7 +14,6 @@ from app.config import current
 from app.operations.store.audit import actor_public_id
 from app.rules.shapes import OneOf, described
 from app.web.bearer import ApiContext
-from app.web.json_api import envelope
 
 endpoints = Endpoints("Service")
 
@@ -33,22 +32,20 @@ class Me(Representation):
 
 
 @endpoints.get("/me", scope=None, returns=Me, names_organization=False)
-def get_me(context: ApiContext) -> Response:
+def get_me(context: ApiContext) -> object:
     """Get the caller.
 
     Any access token for the management API is accepted.
     """
     actor = context.actor
-    return envelope(
-        {
-            "kind": actor.kind,
-            "id": actor_public_id(actor),
-            "name": actor.label,
-            "organization_id": context.organization.slug,
-            "is_root": actor.is_root,
-            "permissions": sorted(actor.permissions),
-        }
-    )
+    return {
+        "kind": actor.kind,
+        "id": actor_public_id(actor),
+        "name": actor.label,
+        "organization_id": context.organization.slug,
+        "is_root": actor.is_root,
+        "permissions": sorted(actor.permissions),
+    }
 
 
 @api.get("/openapi.json")

@@ -249,6 +249,11 @@ def run_idempotently(actor: Actor, body: Mapping[str, Any], work: Callable[[], I
             body=body,
             secret_fields=_SECRETS,
         )
+    return respond(outcome)
+
+
+def respond(outcome: IdempotentResult) -> Response:
+    """Return the response of a view."""
     meta = {**outcome.meta, **({"repeated": True} if outcome.is_repeated else {})}
     return envelope(outcome.data, outcome.status, meta=meta, headers=outcome.headers)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Annotated, Any
 
-from flask import Response, json
+from flask import json
 
-from app.api.endpoints import PAGE, Endpoints, Query, filters_of, list_response, text_query
+from app.api.endpoints import Endpoints, Query, Shown, filters_of, show_page, text_query
 from app.api.representations import Count, Representation, Slug, Source
 from app.operations.audit import audit_events
 from app.operations.audit.audit_events import FILTERS, AuditRecord
@@ -17,7 +16,7 @@ from app.rules.audit.events import PROBLEMS
 from app.rules.shapes import OneOf, PublicId, SchemaOnly, described
 from app.web.bearer import ApiContext
 from app.web.headers import download
-from app.web.json_api import envelope, integer_parameter
+from app.web.json_api import integer_parameter
 
 endpoints = Endpoints("Audit log")
 _EventId = Annotated[str, PublicId("evt", "event")]
@@ -75,6 +74,18 @@ class AuditEvent(Representation):
     ]
     request_id: Annotated[str | None, described("The `X-Request-Id` of the request.")]
 
+    @classmethod
+    def shown_in(cls, context: ApiContext, record: AuditRecord, **values: Any) -> dict[str, Any]:
+        """Return the event with its actor and target as objects."""
+        actor = {
+            "type": record.actor_kind,
+            "id": record.actor_id,
+            "label": record.actor_label,
+            "organization_id": record.actor_organization or context.organization.slug,
+        }
+        target = {"type": record.target_type, "id": record.target_id}
+        return super().shown_in(context, record, actor=actor, target=target, **values)
+
 
 class AuditProblem(Representation):
     """A problem in the hash chain."""
@@ -117,20 +128,14 @@ class AuditVerificationMeta(Representation):
     next_position: Annotated[int | None, described("Null at the end of the chain.")]
 
 
-@endpoints.get(
-    "/audit-events", scope="audit:read", returns=AuditEvent, is_page=True, query=(*PAGE, *_FILTERS)
-)
-def list_audit_events(context: ApiContext) -> Response:
+@endpoints.page("/audit-events", scope="audit:read", returns=AuditEvent, query=_FILTERS)
+def list_audit_events(context: ApiContext) -> object:
     """List audit events.
 
     The newest first.
     """
-    return list_response(
-        context,
-        "audit events",
-        audit_events.list_audit_events,
-        show=lambda record: _to_json(record, context.organization.slug),
-        filters=filters_of(context, FILTERS),
+    return show_page(
+        context, "audit events", audit_events.list_audit_events, filters=filters_of(context, FILTERS)
     )
 
 
@@ -141,14 +146,14 @@ def list_audit_events(context: ApiContext) -> Response:
     returns=str,
     response_media="application/x-ndjson",
 )
-def export_audit_events(context: ApiContext) -> Response:
+def export_audit_events(context: ApiContext) -> object:
     """Export audit events.
 
     Every matching event, the oldest first, as one `AuditEvent` per line.
     """
     records = audit_events.export_audit_events(context.actor, filters=filters_of(context, FILTERS))
-    slug = context.organization.slug
-    return download(_lines(records, slug), "application/x-ndjson", f"{slug}-audit-events.ndjson")
+    lines = (json.dumps(AuditEvent.shown_in(context, record)) + "\n" for record in records)
+    return download(lines, "application/x-ndjson", f"{context.organization.slug}-audit-events.ndjson")
 
 
 @endpoints.get(
@@ -164,34 +169,17 @@ def export_audit_events(context: ApiContext) -> Response:
     returns=AuditVerification,
     meta=AuditVerificationMeta,
 )
-def verify_audit_events(context: ApiContext) -> Response:
+def verify_audit_events(context: ApiContext) -> object:
     """Verify the hash chain of the audit log.
 
     A request checks some thousands of events. Begin without a position, and continue at `next_position` until it is
     null.
     """
     result = verify_audit_log(context.actor, after=integer_parameter(context.parameters, "after_position"))
-    return envelope(AuditVerification.to_json(result), meta={"next_position": result.next_position})
+    return Shown(result, meta={"next_position": result.next_position})
 
 
 @endpoints.get("/audit-events/<audit_event_id>", scope="audit:read", returns=AuditEvent)
-def get_audit_event(context: ApiContext, audit_event_id: str) -> Response:
+def get_audit_event(context: ApiContext, audit_event_id: str) -> object:
     """Get an audit event."""
-    record = audit_events.get_audit_event(context.actor, audit_event_id)
-    return envelope(_to_json(record, context.organization.slug))
-
-
-def _to_json(record: AuditRecord, organization: str) -> dict[str, Any]:
-    actor = {
-        "type": record.actor_kind,
-        "id": record.actor_id,
-        "label": record.actor_label,
-        "organization_id": record.actor_organization or organization,
-    }
-    target = {"type": record.target_type, "id": record.target_id}
-    return AuditEvent.to_json(record, organization_id=organization, actor=actor, target=target)
-
-
-def _lines(records: Iterable[AuditRecord], organization: str) -> Iterator[str]:
-    for record in records:
-        yield json.dumps(_to_json(record, organization)) + "\n"
+    return audit_events.get_audit_event(context.actor, audit_event_id)

@@ -5,24 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-from flask import Response
-
-from app.api.endpoints import (
-    CLIENT_QUERY,
-    PAGE,
-    Endpoints,
-    choice_query,
-    filters_of,
-    list_response,
-    text_query,
-)
+from app.api.endpoints import CLIENT_QUERY, Endpoints, choice_query, filters_of, show_page, text_query
 from app.api.representations import ClientId, ClientName, Representation, Slug, Source
 from app.operations.audit import failed_requests
 from app.operations.audit.failed_requests import FILTERS
 from app.rules.audit.failed_requests import CAUSES
 from app.rules.shapes import OneOf, PublicId, described
 from app.web.bearer import ApiContext
-from app.web.json_api import envelope
 
 endpoints = Endpoints("Failed requests")
 
@@ -67,13 +56,11 @@ class FailedRequestDetails(FailedRequest):
     ]
 
 
-@endpoints.get(
+@endpoints.page(
     "/logs/failed-requests",
     scope="logs:read",
     returns=FailedRequest,
-    is_page=True,
     query=(
-        *PAGE,
         CLIENT_QUERY,
         choice_query("cause", CAUSES, "With this cause."),
         text_query("endpoint", "At this endpoint."),
@@ -81,22 +68,17 @@ class FailedRequestDetails(FailedRequest):
         text_query("since", "At or after this time (RFC 3339)."),
     ),
 )
-def list_failed_requests(context: ApiContext) -> Response:
+def list_failed_requests(context: ApiContext) -> object:
     """List failed requests of clients.
 
     The newest first.
     """
-    return list_response(
-        context,
-        "failed requests",
-        failed_requests.list_failed_requests,
-        show=lambda record: FailedRequest.shown_in(context, record),
-        filters=filters_of(context, FILTERS),
+    return show_page(
+        context, "failed requests", failed_requests.list_failed_requests, filters=filters_of(context, FILTERS)
     )
 
 
 @endpoints.get("/logs/failed-requests/<failed_request_id>", scope="logs:read", returns=FailedRequestDetails)
-def get_failed_request(context: ApiContext, failed_request_id: str) -> Response:
+def get_failed_request(context: ApiContext, failed_request_id: str) -> object:
     """Get a failed request."""
-    record = failed_requests.get_failed_request(context.actor, failed_request_id)
-    return envelope(FailedRequestDetails.shown_in(context, record))
+    return failed_requests.get_failed_request(context.actor, failed_request_id)

@@ -5,15 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-from flask import Response
-
 from app.api.endpoints import CLIENT_QUERY, Endpoints, choice_query, filters_of, text_query
 from app.api.representations import ClientId, Count, CredentialId, Representation
 from app.operations.audit import usage_counts
 from app.operations.audit.usage_counts import FILTERS, INTERVALS, METRICS
 from app.rules.shapes import OneOf, SchemaOnly, described
 from app.web.bearer import ApiContext
-from app.web.json_api import envelope
 
 endpoints = Endpoints("Usage")
 
@@ -72,13 +69,11 @@ class Usage(Representation):
         text_query("group_by", "`detail`, `client_id` or `credential_id`, or several of them with commas."),
     ),
 )
-def get_usage(context: ApiContext, slug: str) -> Response:
+def get_usage(context: ApiContext, slug: str) -> object:
     """Get the usage of an organization.
 
     Counters of the last 90 days, some seconds old. Days begin at midnight UTC. With `clients:read:own` it has only
     clients that the user registered, without sign-ins and active users, which no client has. Grouped by client it has
     the newest 500.
     """
-    found = usage_counts.get_usage(context.actor, slug, filters_of(context, FILTERS))
-    counts = [UsageCount.to_json(count) for count in found.counts]
-    return envelope(Usage.to_json(found, counts=counts))
+    return usage_counts.get_usage(context.actor, slug, filters_of(context, FILTERS))

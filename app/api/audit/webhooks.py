@@ -5,25 +5,30 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
-from flask import Response
-
-from app.api.endpoints import PAGE, Body, Endpoints, list_response
+from app.api.endpoints import Body, Endpoints, Shown, show_page
 from app.api.openapi.webhook_events import CALLBACKS
 from app.api.representations import Count, CreatedAt, CreatedBy, Representation, Source, UpdatedAt, optional
 from app.operations.audit import webhook_deliveries, webhooks
 from app.operations.audit.webhook_deliveries import STATUSES as DELIVERY_STATUSES
 from app.operations.audit.webhook_deliveries import DeliveryRecord
 from app.operations.audit.webhooks import WebhookRecord
-from app.operations.store.idempotency import IdempotentResult
 from app.rules.audit.events import SUBSCRIPTION_CHOICES
 from app.rules.audit.webhooks import MAX_URL_LENGTH, STATUSES, NewWebhook, SecretRotation, WebhookChange
 from app.rules.identifiers import public_id
 from app.rules.shapes import OneOf, PublicId, SchemaOnly, described
 from app.web.bearer import ApiContext
-from app.web.json_api import created, envelope, etag_headers, expected_version, read_object
+from app.web.json_api import expected_version
 
 endpoints = Endpoints("Webhooks")
 _WebhookId = Annotated[str, PublicId("whk", "webhook")]
+
+
+def _disabled_reason(record: WebhookRecord) -> str | None:
+    return "manual" if record.disabled_because == "person" else record.disabled_because
+
+
+def _webhook_id(record: DeliveryRecord) -> str:
+    return public_id("whk", record.webhook_id)
 
 
 class Webhook(Representation):
@@ -44,14 +49,15 @@ class Webhook(Representation):
         str, SchemaOnly(maxLength=200), described("A note for administrators. Users don't see it.")
     ]
     status: Annotated[str, OneOf(STATUSES), described("A disabled webhook receives no events.")]
-    disabled_reason: (
+    disabled_reason: Annotated[
         Annotated[
             str,
             OneOf(("manual", "gone", "failing", "backlog")),
             described("`manual` if a person disabled it. Otherwise, the service disabled it."),
         ]
-        | None
-    )
+        | None,
+        Source(_disabled_reason),
+    ]
     failing_since: Annotated[datetime | None, described("The first failure after the last success.")]
     previous_secret_expires_at: Annotated[
         datetime | None,
@@ -73,7 +79,7 @@ class WebhookDelivery(Representation):
     """A delivery of an event."""
 
     id: Annotated[str, PublicId("dlv", "delivery"), Source("public_id")]
-    webhook_id: _WebhookId
+    webhook_id: Annotated[_WebhookId, Source(_webhook_id)]
     event_type: Annotated[str, described("The name of the event, such as `client.registered`.")]
     status: Annotated[
         str,
@@ -102,13 +108,13 @@ class WebhookDeliveryWithBody(WebhookDelivery):
     body: Annotated[dict[str, Any] | None, described("What was sent. Null without `audit:read`.")]
 
 
-@endpoints.get("/webhooks", scope="webhooks:read", returns=Webhook, is_page=True, query=PAGE)
-def list_webhooks(context: ApiContext) -> Response:
+@endpoints.page("/webhooks", scope="webhooks:read", returns=Webhook)
+def list_webhooks(context: ApiContext) -> object:
     """List webhooks.
 
     The newest first.
     """
-    return list_response(context, "webhooks", webhooks.list_webhooks, show=_to_json)
+    return show_page(context, "webhooks", webhooks.list_webhooks)
 
 
 @endpoints.post(
@@ -119,48 +125,46 @@ def list_webhooks(context: ApiContext) -> Response:
     errors=(409,),
     callbacks=CALLBACKS,
 )
-def create_webhook(context: ApiContext, body: Body) -> IdempotentResult:
+def create_webhook(context: ApiContext, body: Body) -> object:
     """Create a webhook.
 
     From now on, the URL receives events, signed as in Standard Webhooks, at least once each and in no guaranteed
     order. An organization can have at most 20. Also requires `audit:read` and, for a user, a recent sign-in (RFC 9470).
     """
     new = webhooks.create_webhook(context.actor, body)
-    data = {**_to_json(new.record), "signing_secret": new.secret}
-    return created(data, new.record.public_id, version=new.record.version)
+    return Shown(new.record, {"signing_secret": new.secret})
 
 
 @endpoints.get("/webhooks/<webhook_id>", scope="webhooks:read", returns=Webhook)
-def get_webhook(context: ApiContext, webhook_id: str) -> Response:
+def get_webhook(context: ApiContext, webhook_id: str) -> object:
     """Get a webhook."""
-    return _response(webhooks.get_webhook(context.actor, webhook_id))
+    return webhooks.get_webhook(context.actor, webhook_id)
 
 
 @endpoints.put(
     "/webhooks/<webhook_id>", scope="webhooks:write", body=WebhookChange, returns=Webhook, errors=(409,)
 )
-def update_webhook(context: ApiContext, webhook_id: str) -> Response:
+def update_webhook(context: ApiContext, body: Body, webhook_id: str) -> object:
     """Update a webhook.
 
     Enabling a webhook resets its failures. Also requires `audit:read`. For another URL, a user needs a recent sign-in
     (RFC 9470).
     """
     record, changed = webhooks.update_webhook(
-        context.actor, webhook_id, read_object(), expected_version=expected_version()
+        context.actor, webhook_id, body, expected_version=expected_version()
     )
-    return _response(record, meta={"changed": list(changed)})
+    return Shown(record, changed=changed)
 
 
 @endpoints.delete(
     "/webhooks/<webhook_id>", scope="webhooks:write", returns=Webhook, if_match=True, errors=(409,)
 )
-def delete_webhook(context: ApiContext, webhook_id: str) -> Response:
+def delete_webhook(context: ApiContext, webhook_id: str) -> object:
     """Delete a webhook.
 
     Nothing more is sent to it, including pending deliveries.
     """
-    record = webhooks.delete_webhook(context.actor, webhook_id, expected_version=expected_version())
-    return envelope(_to_json(record))
+    return webhooks.delete_webhook(context.actor, webhook_id, expected_version=expected_version())
 
 
 @endpoints.post(
@@ -172,49 +176,41 @@ def delete_webhook(context: ApiContext, webhook_id: str) -> Response:
     is_body_optional=True,
     returns=WebhookWithSecret,
 )
-def rotate_webhook_secret(context: ApiContext, body: Body, webhook_id: str) -> IdempotentResult:
+def rotate_webhook_secret(context: ApiContext, body: Body, webhook_id: str) -> object:
     """Rotate the signing secret of a webhook.
 
     Until the old secret expires, requests have two signatures. Also requires `audit:read` and, for a user, a recent
     sign-in (RFC 9470).
     """
     new = webhooks.rotate_webhook_secret(context.actor, webhook_id, body)
-    data = {**_to_json(new.record), "signing_secret": new.secret}
-    return IdempotentResult(data, headers=etag_headers(new.record.version))
+    return Shown(new.record, {"signing_secret": new.secret})
 
 
 @endpoints.post("/webhooks/<webhook_id>/test", status=202, scope="webhooks:write", returns=WebhookDelivery)
-def test_webhook(context: ApiContext, webhook_id: str) -> IdempotentResult:
+def test_webhook(context: ApiContext, webhook_id: str) -> object:
     """Send a test event.
 
     It is sent regardless of the chosen event types. Also requires `audit:read`.
     """
-    return IdempotentResult(_delivery(webhook_deliveries.send_test(context.actor, webhook_id)), 202)
+    return webhook_deliveries.send_test(context.actor, webhook_id)
 
 
-@endpoints.get(
-    "/webhooks/<webhook_id>/deliveries",
-    scope="webhooks:read",
-    returns=WebhookDelivery,
-    is_page=True,
-    query=PAGE,
-)
-def list_webhook_deliveries(context: ApiContext, webhook_id: str) -> Response:
+@endpoints.page("/webhooks/<webhook_id>/deliveries", scope="webhooks:read", returns=WebhookDelivery)
+def list_webhook_deliveries(context: ApiContext, webhook_id: str) -> object:
     """List deliveries.
 
     The newest first.
     """
     read = webhook_deliveries.list_deliveries
-    return list_response(context, f"deliveries {webhook_id}", read, webhook_id, show=_delivery)
+    return show_page(context, f"deliveries {webhook_id}", read, webhook_id)
 
 
 @endpoints.get(
     "/webhooks/<webhook_id>/deliveries/<delivery_id>", scope="webhooks:read", returns=WebhookDeliveryWithBody
 )
-def get_webhook_delivery(context: ApiContext, webhook_id: str, delivery_id: str) -> Response:
+def get_webhook_delivery(context: ApiContext, webhook_id: str, delivery_id: str) -> object:
     """Get a delivery."""
-    record = webhook_deliveries.get_delivery(context.actor, webhook_id, delivery_id)
-    return envelope({**_delivery(record), "body": record.body})
+    return webhook_deliveries.get_delivery(context.actor, webhook_id, delivery_id)
 
 
 @endpoints.post(
@@ -223,23 +219,9 @@ def get_webhook_delivery(context: ApiContext, webhook_id: str, delivery_id: str)
     scope="webhooks:write",
     returns=WebhookDelivery,
 )
-def redeliver_webhook(context: ApiContext, webhook_id: str, delivery_id: str) -> IdempotentResult:
+def redeliver_webhook(context: ApiContext, webhook_id: str, delivery_id: str) -> object:
     """Send an event again.
 
     Immediately, with the same `webhook-id` and body. Also requires `audit:read`.
     """
-    delivery = webhook_deliveries.redeliver(context.actor, webhook_id, delivery_id)
-    return IdempotentResult(_delivery(delivery), 202)
-
-
-def _to_json(record: WebhookRecord) -> dict[str, Any]:
-    reason = "manual" if record.disabled_because == "person" else record.disabled_because
-    return Webhook.to_json(record, disabled_reason=reason)
-
-
-def _delivery(record: DeliveryRecord) -> dict[str, Any]:
-    return WebhookDelivery.to_json(record, webhook_id=public_id("whk", record.webhook_id))
-
-
-def _response(record: WebhookRecord, **more: Any) -> Response:
-    return envelope(_to_json(record), version=record.version, **more)
+    return webhook_deliveries.redeliver(context.actor, webhook_id, delivery_id)

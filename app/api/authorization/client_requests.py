@@ -5,9 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-from flask import Response
-
-from app.api.endpoints import CLIENT_QUERY, PAGE, Body, Endpoints, choice_query, filters_of, list_response
+from app.api.endpoints import CLIENT_QUERY, Body, Endpoints, choice_query, filters_of, show_page
 from app.api.representations import (
     ClientId,
     ClientName,
@@ -20,12 +18,10 @@ from app.api.representations import (
 )
 from app.operations.authorization import approval_requests
 from app.operations.authorization.approval_requests import FILTERS
-from app.operations.store.idempotency import IdempotentResult
 from app.rules.authorization.consents import MAX_REASON_LENGTH, STATUSES, ClientApproval, ClientRefusal
 from app.rules.clients.client_types import SOURCES, TRUST
 from app.rules.shapes import OneOf, PublicId, SchemaOnly, described
 from app.web.bearer import ApiContext
-from app.web.json_api import envelope
 
 endpoints = Endpoints("Client requests")
 
@@ -68,33 +64,30 @@ class ClientRequest(Representation):
     )
 
 
-@endpoints.get(
+@endpoints.page(
     "/client-requests",
     scope="clients:read",
     returns=ClientRequest,
-    is_page=True,
-    query=(*PAGE, choice_query("status", STATUSES, "Requests with this status."), CLIENT_QUERY),
+    query=(choice_query("status", STATUSES, "Requests with this status."), CLIENT_QUERY),
 )
-def list_client_requests(context: ApiContext) -> Response:
+def list_client_requests(context: ApiContext) -> object:
     """List requests for clients.
 
     Members request clients that they can't consent to themselves: see `approval` of a client and the setting
     `oauth.consent.members_may_allow`. The newest first.
     """
-    return list_response(
+    return show_page(
         context,
         "client requests",
         approval_requests.list_client_requests,
-        show=lambda record: ClientRequest.shown_in(context, record),
         filters=filters_of(context, FILTERS),
     )
 
 
 @endpoints.get("/client-requests/<client_request_id>", scope="clients:read", returns=ClientRequest)
-def get_client_request(context: ApiContext, client_request_id: str) -> Response:
+def get_client_request(context: ApiContext, client_request_id: str) -> object:
     """Get a request."""
-    record = approval_requests.get_client_request(context.actor, client_request_id)
-    return envelope(ClientRequest.shown_in(context, record))
+    return approval_requests.get_client_request(context.actor, client_request_id)
 
 
 @endpoints.post(
@@ -105,14 +98,13 @@ def get_client_request(context: ApiContext, client_request_id: str) -> Response:
     is_body_optional=True,
     returns=ClientRequest,
 )
-def approve_client_request(context: ApiContext, body: Body, client_request_id: str) -> IdempotentResult:
+def approve_client_request(context: ApiContext, body: Body, client_request_id: str) -> object:
     """Approve a request.
 
     Members may now consent to the client. All requests for it are closed, and their members are notified. The response
     is 409 if the request was already decided or the client is blocked.
     """
-    decided = approval_requests.approve_client_request(context.actor, client_request_id, body)
-    return IdempotentResult(ClientRequest.shown_in(context, decided))
+    return approval_requests.approve_client_request(context.actor, client_request_id, body)
 
 
 @endpoints.post(
@@ -123,11 +115,10 @@ def approve_client_request(context: ApiContext, body: Body, client_request_id: s
     is_body_optional=True,
     returns=ClientRequest,
 )
-def decline_client_request(context: ApiContext, body: Body, client_request_id: str) -> IdempotentResult:
+def decline_client_request(context: ApiContext, body: Body, client_request_id: str) -> object:
     """Decline a request.
 
     The member is notified. The client does not change: to block it, set its `approval` to `blocked`. The response is
     409 if the request was already decided.
     """
-    decided = approval_requests.decline_client_request(context.actor, client_request_id, body)
-    return IdempotentResult(ClientRequest.shown_in(context, decided))
+    return approval_requests.decline_client_request(context.actor, client_request_id, body)

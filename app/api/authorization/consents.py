@@ -5,9 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-from flask import Response
-
-from app.api.endpoints import CLIENT_QUERY, PAGE, USER_QUERY, Endpoints, filters_of, list_response
+from app.api.endpoints import CLIENT_QUERY, USER_QUERY, Endpoints, filters_of, show_page
 from app.api.representations import (
     ClientId,
     ClientName,
@@ -24,7 +22,6 @@ from app.operations.authorization import connected_apps
 from app.operations.grants.grant_lists import FILTERS
 from app.rules.shapes import PublicId, described
 from app.web.bearer import ApiContext
-from app.web.json_api import envelope
 
 endpoints = Endpoints("Consents")
 _ConsentId = Annotated[str, PublicId("con", "consent")]
@@ -56,35 +53,29 @@ class WithdrawnConsent(Representation):
     revoked_grants: Annotated[Count, described("The number of grants that were revoked with the consent.")]
 
 
-@endpoints.get(
-    "/consents", scope="consents:read", returns=Consent, is_page=True, query=(*PAGE, CLIENT_QUERY, USER_QUERY)
-)
-def list_consents(context: ApiContext) -> Response:
+@endpoints.page("/consents", scope="consents:read", returns=Consent, query=(CLIENT_QUERY, USER_QUERY))
+def list_consents(context: ApiContext) -> object:
     """List consents.
 
     Consents that users gave and did not withdraw, the newest first. An expired one is listed while its client has an
     active grant. Clients that need no consent have none: see the grants.
     """
-    return list_response(
-        context,
-        "consents",
-        connected_apps.list_user_consents,
-        show=lambda record: Consent.shown_in(context, record),
-        filters=filters_of(context, FILTERS),
+    return show_page(
+        context, "consents", connected_apps.list_user_consents, filters=filters_of(context, FILTERS)
     )
 
 
 @endpoints.get("/consents/<consent_id>", scope="consents:read", returns=Consent)
-def get_consent(context: ApiContext, consent_id: str) -> Response:
+def get_consent(context: ApiContext, consent_id: str) -> object:
     """Get a consent."""
-    return envelope(Consent.shown_in(context, connected_apps.get_user_consent(context.actor, consent_id)))
+    return connected_apps.get_user_consent(context.actor, consent_id)
 
 
 @endpoints.delete("/consents/<consent_id>", scope="consents:write", returns=WithdrawnConsent)
-def withdraw_consent(context: ApiContext, consent_id: str) -> Response:
+def withdraw_consent(context: ApiContext, consent_id: str) -> object:
     """Withdraw a consent.
 
     The user's grants and tokens at the client are revoked immediately. The client may ask for consent again.
     """
     revoked = connected_apps.withdraw_user_consent(context.actor, consent_id)
-    return envelope({"id": consent_id, "withdrawn": True, "revoked_grants": revoked})
+    return {"id": consent_id, "withdrawn": True, "revoked_grants": revoked}

@@ -5,22 +5,18 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
-from flask import Response
-
 from app.api.endpoints import (
     CLIENT_QUERY,
-    PAGE,
     RESOURCE_QUERY,
     Body,
     Endpoints,
     choice_query,
     filters_of,
-    list_response,
+    show_page,
 )
 from app.api.representations import ClientId, ClientName, CreatedAt, CreatedBy, Representation, Slug, Source
 from app.operations.clients import access_decisions, access_records, access_requests
 from app.operations.clients.access_records import FILTERS
-from app.operations.store.idempotency import IdempotentResult
 from app.rules.clients.client_access import (
     MAX_TEXT_LENGTH,
     STATUSES,
@@ -31,7 +27,6 @@ from app.rules.clients.client_access import (
 from app.rules.clients.resource_indicators import ACCESS_POLICIES
 from app.rules.shapes import OneOf, PublicId, SchemaOnly, described
 from app.web.bearer import ApiContext
-from app.web.json_api import envelope
 
 endpoints = Endpoints("Client access")
 _Message = Annotated[str, SchemaOnly(maxLength=MAX_TEXT_LENGTH), described("The message for the developer.")]
@@ -86,29 +81,19 @@ class RequestableResource(Representation):
     scopes: Annotated[list[RequestableScope], described("The scopes that can be requested.")]
 
 
-@endpoints.get(
+@endpoints.page(
     "/client-access",
     scope="resources:read",
     returns=ClientAccess,
-    is_page=True,
-    query=(
-        *PAGE,
-        choice_query("status", STATUSES, "Access with this status."),
-        CLIENT_QUERY,
-        RESOURCE_QUERY,
-    ),
+    query=(choice_query("status", STATUSES, "Access with this status."), CLIENT_QUERY, RESOURCE_QUERY),
 )
-def list_client_access(context: ApiContext) -> Response:
+def list_client_access(context: ApiContext) -> object:
     """List the access of clients to resources (APIs), and requests for it.
 
     The newest first. With `status=requested`, the requests that wait for a decision.
     """
-    return list_response(
-        context,
-        "client access",
-        access_records.list_client_access,
-        show=lambda record: ClientAccess.shown_in(context, record),
-        filters=filters_of(context, FILTERS),
+    return show_page(
+        context, "client access", access_records.list_client_access, filters=filters_of(context, FILTERS)
     )
 
 
@@ -119,21 +104,18 @@ def list_client_access(context: ApiContext) -> Response:
     body=AccessGrant,
     returns=ClientAccess,
 )
-def give_client_access(context: ApiContext, body: Body, resource_id: str, client_id: str) -> IdempotentResult:
+def give_client_access(context: ApiContext, body: Body, resource_id: str, client_id: str) -> object:
     """Give a client access to a resource (API) without a request.
 
     The scopes are added to those that the client already has access to.
     """
-    record = access_decisions.give_access(context.actor, resource_id, client_id, body)
-    return IdempotentResult(ClientAccess.shown_in(context, record))
+    return access_decisions.give_access(context.actor, resource_id, client_id, body)
 
 
 @endpoints.get("/client-access/<client_access_id>", scope="resources:read", returns=ClientAccess)
-def get_client_access(context: ApiContext, client_access_id: str) -> Response:
+def get_client_access(context: ApiContext, client_access_id: str) -> object:
     """Get the access of a client, or a request."""
-    return envelope(
-        ClientAccess.shown_in(context, access_records.get_client_access(context.actor, client_access_id))
-    )
+    return access_records.get_client_access(context.actor, client_access_id)
 
 
 _DECIDES: dict[str, Any] = {
@@ -146,49 +128,38 @@ _DECIDES: dict[str, Any] = {
 
 
 @endpoints.post("/client-access/<client_access_id>/approve", **_DECIDES)
-def approve_client_access(context: ApiContext, body: Body, client_access_id: str) -> IdempotentResult:
+def approve_client_access(context: ApiContext, body: Body, client_access_id: str) -> object:
     """Approve a request for access.
 
     Who requested it is notified. The response is 409 if the request was already decided.
     """
-    record = access_decisions.approve_access(context.actor, client_access_id, body)
-    return IdempotentResult(ClientAccess.shown_in(context, record))
+    return access_decisions.approve_access(context.actor, client_access_id, body)
 
 
 @endpoints.post("/client-access/<client_access_id>/decline", **_DECIDES)
-def decline_client_access(context: ApiContext, body: Body, client_access_id: str) -> IdempotentResult:
+def decline_client_access(context: ApiContext, body: Body, client_access_id: str) -> object:
     """Decline a request for access.
 
     Who requested it is notified. Access that the client already has does not change. The response is 409 if the request
     was already decided.
     """
-    record = access_decisions.decline_access(context.actor, client_access_id, body)
-    return IdempotentResult(ClientAccess.shown_in(context, record))
+    return access_decisions.decline_access(context.actor, client_access_id, body)
 
 
 @endpoints.post("/client-access/<client_access_id>/withdraw", **_DECIDES)
-def withdraw_client_access(context: ApiContext, body: Body, client_access_id: str) -> IdempotentResult:
+def withdraw_client_access(context: ApiContext, body: Body, client_access_id: str) -> object:
     """Withdraw the access of a client.
 
     Its tokens for the resource are revoked, and it gets no new ones. Tokens that users allowed are affected only if the
     resource is for listed clients. The response is 409 if the access was already withdrawn.
     """
-    record = access_decisions.withdraw_access(context.actor, client_access_id, body)
-    return IdempotentResult(ClientAccess.shown_in(context, record))
+    return access_decisions.withdraw_access(context.actor, client_access_id, body)
 
 
-@endpoints.get(
-    "/clients/<client_id>/access", scope="clients:read", returns=ClientAccess, is_page=True, query=PAGE
-)
-def list_access_of_client(context: ApiContext, client_id: str) -> Response:
+@endpoints.page("/clients/<client_id>/access", scope="clients:read", returns=ClientAccess)
+def list_access_of_client(context: ApiContext, client_id: str) -> object:
     """List the access of a client to resources (APIs), and its requests."""
-    return list_response(
-        context,
-        f"access of {client_id}",
-        access_records.list_access_of_client,
-        client_id,
-        show=lambda record: ClientAccess.shown_in(context, record),
-    )
+    return show_page(context, f"access of {client_id}", access_records.list_access_of_client, client_id)
 
 
 @endpoints.post(
@@ -198,38 +169,33 @@ def list_access_of_client(context: ApiContext, client_id: str) -> Response:
     body=AccessRequest,
     returns=ClientAccess,
 )
-def request_client_access(
-    context: ApiContext, body: Body, client_id: str, resource_id: str
-) -> IdempotentResult:
+def request_client_access(context: ApiContext, body: Body, client_id: str, resource_id: str) -> object:
     """Request access to a resource (API) for a client.
 
     The owner of the resource is notified, and decides. Your own resources give access at once. The client's pending
     request for the resource is replaced. The response is 409 for a resource that is open to all clients.
     """
-    record = access_requests.request_access(context.actor, client_id, resource_id, body)
-    return IdempotentResult(ClientAccess.shown_in(context, record))
+    return access_requests.request_access(context.actor, client_id, resource_id, body)
 
 
 @endpoints.delete(
     "/clients/<client_id>/access/<resource_id>/request", scope="clients:write", returns=ClientAccess
 )
-def cancel_access_request(context: ApiContext, client_id: str, resource_id: str) -> Response:
+def cancel_access_request(context: ApiContext, client_id: str, resource_id: str) -> object:
     """Cancel a client's pending request for access to a resource (API).
 
     Access that the client already has does not change. Returns the request as it was. The response is 404 if no request
     is pending, also because it was decided.
     """
-    record = access_requests.cancel_request(context.actor, client_id, resource_id)
-    return envelope(ClientAccess.shown_in(context, record))
+    return access_requests.cancel_request(context.actor, client_id, resource_id)
 
 
 @endpoints.get(
     "/clients/<client_id>/requestable-resources", scope="clients:write", returns=list[RequestableResource]
 )
-def list_requestable_resources(context: ApiContext, client_id: str) -> Response:
+def list_requestable_resources(context: ApiContext, client_id: str) -> object:
     """List the resources (APIs) to which access can be requested for a client.
 
     Resources that are open to all clients are not listed, nor resources for listed clients that you can't see.
     """
-    found = access_requests.list_requestable_resources(context.actor, client_id)
-    return envelope([RequestableResource.to_json(record) for record in found])
+    return access_requests.list_requestable_resources(context.actor, client_id)

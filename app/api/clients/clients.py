@@ -5,18 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
-from flask import Response
-
-from app.api.endpoints import (
-    PAGE,
-    Body,
-    Endpoints,
-    choice_query,
-    filters_of,
-    list_response,
-    search,
-    sort_query,
-)
+from app.api.endpoints import Body, Endpoints, Shown, choice_query, filters_of, search, show_page, sort_query
 from app.api.representations import (
     CappedCount,
     ClientId,
@@ -25,20 +14,20 @@ from app.api.representations import (
     Deleted,
     Representation,
     Slug,
+    Source,
     UpdatedAt,
     fields_of,
     optional,
     rfc3339,
 )
 from app.operations.clients import client_records, clients, sector_documents
-from app.operations.clients.client_records import FILTERS, ClientRecord
-from app.operations.store.idempotency import IdempotentResult
+from app.operations.clients.client_records import FILTERS
 from app.rules.clients.client_metadata import ClientChange, ClientMetadata, NewClient
 from app.rules.clients.client_types import CLIENT_TYPES, SOURCES, STATUS, TRUST, Metadata
 from app.rules.errors import InvalidInput
 from app.rules.shapes import OneOf, SchemaOnly, create_shape, described
 from app.web.bearer import ApiContext
-from app.web.json_api import created, envelope, expected_version, read_object
+from app.web.json_api import created, expected_version
 
 endpoints = Endpoints("Clients")
 _WARNINGS = "Possible problems. The request succeeded."
@@ -59,7 +48,11 @@ class Client(_ClientFields):
 
     client_id: ClientId
     organization_id: Slug
-    metadata: Annotated[Metadata, described("Custom attributes by key. Not shown to users.")]
+    metadata: Annotated[
+        Metadata,
+        Source(lambda record: record.metadata or {}),
+        described("Custom attributes by key. Not shown to users."),
+    ]
     source: Annotated[
         str,
         OneOf(SOURCES),
@@ -116,13 +109,11 @@ class DeletedClient(Representation):
     revoked: RevokedWithClient
 
 
-@endpoints.get(
+@endpoints.page(
     "/clients",
     scope="clients:read",
     returns=Client,
-    is_page=True,
     query=(
-        *PAGE,
         search("Part of the name, or a complete client_id."),
         choice_query("type", CLIENT_TYPES, "Clients of this type."),
         choice_query("status", STATUS, "Clients with this status."),
@@ -131,13 +122,12 @@ class DeletedClient(Representation):
         sort_query("name", "created_at"),
     ),
 )
-def list_clients(context: ApiContext) -> Response:
+def list_clients(context: ApiContext) -> object:
     """List registered client applications."""
-    return list_response(
+    return show_page(
         context,
         "clients",
         client_records.list_clients,
-        show=lambda record: _to_json(context, record),
         query=context.parameters.get("q"),
         filters=filters_of(context, FILTERS),
         sort=context.parameters.get("sort", "name"),
@@ -161,11 +151,11 @@ def _prepare_registration(context: ApiContext, body: Body) -> None:
     returns=RegisteredClient,
     warnings=_WARNINGS,
 )
-def register_client(context: ApiContext, body: Body) -> IdempotentResult:
+def register_client(context: ApiContext, body: Body) -> object:
     """Register a new client application."""
     fields = {name: value for name, value in body.items() if name != "organization_id"}
     registered = clients.register_client(context.actor, fields)
-    data = _to_json(context, registered.client)
+    data = Client.shown_in(context, registered.client)
     if registered.credential is not None:
         data["credential_id"] = registered.credential.public_id
         data["client_secret"] = registered.secret
@@ -175,10 +165,9 @@ def register_client(context: ApiContext, body: Body) -> IdempotentResult:
 
 
 @endpoints.get("/clients/<client_id>", scope="clients:read", returns=Client)
-def get_client(context: ApiContext, client_id: str) -> Response:
+def get_client(context: ApiContext, client_id: str) -> object:
     """Get a client application."""
-    record = clients.get_client(context.actor, client_id)
-    return envelope(_to_json(context, record), version=record.version)
+    return clients.get_client(context.actor, client_id)
 
 
 @endpoints.put(
@@ -189,33 +178,24 @@ def get_client(context: ApiContext, client_id: str) -> Response:
     warnings=_WARNINGS,
     errors=(409,),
 )
-def update_client(context: ApiContext, client_id: str) -> Response:
+def update_client(context: ApiContext, body: Body, client_id: str) -> object:
     """Update an existing client application.
 
     Without `clients:trust`, only the description, contacts and metadata of a trusted client can be changed. Other
     changes are rejected with 403 and the code `trusted` for each field.
     """
-    updated = clients.update_client(
-        context.actor, client_id, read_object(), expected_version=expected_version()
-    )
-    meta = {"changed": updated.changed, **({"warnings": updated.warnings} if updated.warnings else {})}
-    return envelope(_to_json(context, updated.client), meta=meta, version=updated.client.version)
+    updated = clients.update_client(context.actor, client_id, body, expected_version=expected_version())
+    return Shown(updated.client, changed=updated.changed, warnings=updated.warnings)
 
 
 @endpoints.delete(
     "/clients/<client_id>", scope="clients:write", returns=DeletedClient, if_match=True, errors=(409,)
 )
-def delete_client(context: ApiContext, client_id: str) -> Response:
+def delete_client(context: ApiContext, client_id: str) -> object:
     """Delete a client application.
 
     Its tokens, codes, consents and credentials are revoked immediately.
     """
     counts = clients.delete_client(context.actor, client_id, expected_version=expected_version())
     revoked = RevokedWithClient.to_json(counts)
-    return envelope({"client_id": client_id, "deleted": True, "revoked": revoked})
-
-
-def _to_json(context: ApiContext, record: ClientRecord) -> dict[str, Any]:
-    return Client.to_json(
-        record, organization_id=context.organization.slug, metadata=dict(record.metadata or {})
-    )
+    return {"client_id": client_id, "deleted": True, "revoked": revoked}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
-from flask import Response, request
+from flask import request
 
 from app.api.endpoints import Body, Endpoints, boolean_query, text_query
 from app.api.representations import (
@@ -29,7 +29,7 @@ from app.rules.fields import ValidationErrors, find_unknown
 from app.rules.shapes import OneOf, described
 from app.rules.versions import combine_versions
 from app.web.bearer import ApiContext
-from app.web.json_api import boolean_parameter, created, envelope, expected_version, read_object
+from app.web.json_api import boolean_parameter, created, envelope, expected_version
 
 endpoints = Endpoints("Credentials")
 _REVEAL = boolean_query("reveal", "Include the secrets. This is audited and rate limited.")
@@ -136,7 +136,7 @@ class Rotation(Representation):
     is_page=True,
     errors=(409,),
 )
-def list_credentials(context: ApiContext, client_id: str) -> Response:
+def list_credentials(context: ApiContext, client_id: str) -> object:
     """Retrieve the credentials of a client application.
 
     The newest 50, including expired and revoked ones.
@@ -159,7 +159,7 @@ def list_credentials(context: ApiContext, client_id: str) -> Response:
     returns=Credential,
     errors=(409,),
 )
-def get_credential(context: ApiContext, client_id: str, credential_id: str) -> Response:
+def get_credential(context: ApiContext, client_id: str, credential_id: str) -> object:
     """Get one credential."""
     reveals = boolean_parameter(context.parameters, "reveal")
     record = credentials.get_credential(context.actor, client_id, credential_id)
@@ -174,7 +174,7 @@ def get_credential(context: ApiContext, client_id: str, credential_id: str) -> R
     is_body_optional=True,
     returns=CreatedCredential,
 )
-def create_credential(context: ApiContext, body: Body, client_id: str) -> IdempotentResult:
+def create_credential(context: ApiContext, body: Body, client_id: str) -> object:
     """Generate new credentials for a client application."""
     errors = ValidationErrors()
     find_unknown(errors, body, tuple(credential_terms.NewCredential.model_fields))
@@ -190,14 +190,13 @@ def create_credential(context: ApiContext, body: Body, client_id: str) -> Idempo
     is_idempotent=False,
     errors=(409,),
 )
-def confirm_credential(context: ApiContext, client_id: str, credential_id: str) -> Response:
+def confirm_credential(context: ApiContext, client_id: str, credential_id: str) -> object:
     """Confirm a credential from before a restore of a backup.
 
     Its status is `blocked` until then. Confirming any other credential changes nothing.
     """
-    return envelope(
-        _to_json(credentials.confirm_credential(context.actor, client_id, credential_id), client_id)
-    )
+    record = credentials.confirm_credential(context.actor, client_id, credential_id)
+    return _to_json(record, client_id)
 
 
 @endpoints.delete(
@@ -208,7 +207,7 @@ def confirm_credential(context: ApiContext, client_id: str, credential_id: str) 
     if_match=True,
     errors=(409,),
 )
-def revoke_credentials(context: ApiContext, client_id: str) -> Response:
+def revoke_credentials(context: ApiContext, client_id: str) -> object:
     """Revoke the credentials of a client application.
 
     If-Match names the version of the list or, with `credential_id`, of the credential.
@@ -224,18 +223,18 @@ def revoke_credentials(context: ApiContext, client_id: str) -> Response:
     if_match=True,
     errors=(409,),
 )
-def revoke_credential(context: ApiContext, client_id: str, credential_id: str) -> Response:
+def revoke_credential(context: ApiContext, client_id: str, credential_id: str) -> object:
     """Revoke one credential."""
     return _revoke(context, client_id, credential_id)
 
 
 @endpoints.get("/clients/<client_id>/credentials/rotation", scope="credentials:read", returns=Rotation)
-def get_rotation(context: ApiContext, client_id: str) -> Response:
+def get_rotation(context: ApiContext, client_id: str) -> object:
     """Get the progress of a rotation.
 
     The progress is based on real use: it shows whether the new secret is deployed everywhere.
     """
-    return envelope(_rotation(rotations.get_rotation(context.actor, client_id), client_id))
+    return _rotation(rotations.get_rotation(context.actor, client_id), client_id)
 
 
 @endpoints.post(
@@ -245,7 +244,7 @@ def get_rotation(context: ApiContext, client_id: str) -> Response:
     is_body_optional=True,
     returns=CreatedCredential,
 )
-def rotate_credential(context: ApiContext, body: Body, client_id: str) -> IdempotentResult:
+def rotate_credential(context: ApiContext, body: Body, client_id: str) -> object:
     """Rotate the secret of a client application.
 
     Creates a new secret. The existing ones expire after the overlap.
@@ -263,10 +262,9 @@ def rotate_credential(context: ApiContext, body: Body, client_id: str) -> Idempo
     if_match=False,
     errors=(409,),
 )
-def update_rotation(context: ApiContext, client_id: str) -> Response:
+def update_rotation(context: ApiContext, body: Body, client_id: str) -> object:
     """Extend, shorten or finish a rotation."""
-    rotation = rotations.update_rotation(context.actor, client_id, read_object())
-    return envelope(_rotation(rotation, client_id))
+    return _rotation(rotations.update_rotation(context.actor, client_id, body), client_id)
 
 
 @endpoints.delete(
@@ -276,14 +274,14 @@ def update_rotation(context: ApiContext, client_id: str) -> Response:
     returns=list[Credential],
     errors=(409,),
 )
-def cancel_rotation(context: ApiContext, client_id: str) -> Response:
+def cancel_rotation(context: ApiContext, client_id: str) -> object:
     """Cancel a rotation.
 
     The secrets that were about to expire stay active. Returns the active secrets.
     """
     revokes_new = boolean_parameter(context.parameters, "revoke_new")
     records = rotations.cancel_rotation(context.actor, client_id, revoke_new=revokes_new)
-    return envelope([_to_json(record, client_id) for record in records])
+    return [_to_json(record, client_id) for record in records]
 
 
 def _to_json(record: CredentialRecord, client_id: str, secret: str | None = None) -> dict[str, Any]:
@@ -304,7 +302,7 @@ def _created(new: NewCredential, client_id: str) -> IdempotentResult:
     return created(data, new.credential.public_id, version=new.credential.version, collection=collection)
 
 
-def _revoke(context: ApiContext, client_id: str, credential_id: str | None) -> Response:
+def _revoke(context: ApiContext, client_id: str, credential_id: str | None) -> object:
     revokes_tokens = boolean_parameter(context.parameters, "revoke_tokens")
     counts = credential_revocation.revoke_credentials(
         context.actor,
@@ -314,4 +312,4 @@ def _revoke(context: ApiContext, client_id: str, credential_id: str | None) -> R
         expected_version=expected_version(),
     )
     revoked = RevokedCredentialCounts.to_json(counts)
-    return envelope({"client_id": client_id, "credential_id": credential_id, "revoked": revoked})
+    return {"client_id": client_id, "credential_id": credential_id, "revoked": revoked}

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
-from flask import Response
-
-from app.api.endpoints import PAGE, Body, Endpoints, list_response
+from app.api.endpoints import Body, Endpoints, Shown, show_page
 from app.api.representations import Count, CreatedAt, CreatedBy, Representation, Source, optional
 from app.operations.clients import initial_access_tokens
-from app.operations.clients.initial_access_tokens import RegistrationTokenRecord
-from app.operations.store.idempotency import IdempotentResult
 from app.rules.clients.credentials import MAX_USES, NewRegistrationToken
 from app.rules.shapes import Between, OneOf, PublicId, Text, described
 from app.web.bearer import ApiContext
-from app.web.json_api import created, envelope, expected_version
+from app.web.json_api import expected_version
 
 endpoints = Endpoints("Registration tokens")
 
@@ -29,6 +25,7 @@ class RegistrationToken(Representation):
     status: Annotated[
         str,
         OneOf(("active", "expired", "revoked", "used_up")),
+        Source(lambda record: record.status.replace("live", "active")),
         described("`used_up` means that all its uses are spent."),
     ]
     max_uses: (
@@ -51,38 +48,33 @@ class CreatedRegistrationToken(RegistrationToken):
     initial_access_token: Annotated[str, described("The token. Only this response contains it.")] = optional()
 
 
-@endpoints.get(
-    "/registration-tokens", scope="clients:read", returns=RegistrationToken, is_page=True, query=PAGE
-)
-def list_registration_tokens(context: ApiContext) -> Response:
+@endpoints.page("/registration-tokens", scope="clients:read", returns=RegistrationToken)
+def list_registration_tokens(context: ApiContext) -> object:
     """List initial access tokens.
 
     The newest first, without revoked ones.
     """
-    read = initial_access_tokens.list_registration_tokens
-    return list_response(context, "registration tokens", read, show=_to_json)
+    return show_page(context, "registration tokens", initial_access_tokens.list_registration_tokens)
 
 
 @endpoints.post(
     "/registration-tokens", scope="clients:write", body=NewRegistrationToken, returns=CreatedRegistrationToken
 )
-def create_registration_token(context: ApiContext, body: Body) -> IdempotentResult:
+def create_registration_token(context: ApiContext, body: Body) -> object:
     """Create an initial access token.
 
     Clients can register themselves with it (RFC 7591 section 3).
     """
     new = initial_access_tokens.create_registration_token(context.actor, body)
-    data = {**_to_json(new.record), "initial_access_token": new.token}
-    return created(data, new.record.public_id, version=new.record.version)
+    return Shown(new.record, {"initial_access_token": new.token})
 
 
 @endpoints.get(
     "/registration-tokens/<registration_token_id>", scope="clients:read", returns=RegistrationToken
 )
-def get_registration_token(context: ApiContext, registration_token_id: str) -> Response:
+def get_registration_token(context: ApiContext, registration_token_id: str) -> object:
     """Get an initial access token."""
-    record = initial_access_tokens.get_registration_token(context.actor, registration_token_id)
-    return envelope(_to_json(record), version=record.version)
+    return initial_access_tokens.get_registration_token(context.actor, registration_token_id)
 
 
 @endpoints.delete(
@@ -91,16 +83,11 @@ def get_registration_token(context: ApiContext, registration_token_id: str) -> R
     returns=RegistrationToken,
     if_match=True,
 )
-def revoke_registration_token(context: ApiContext, registration_token_id: str) -> Response:
+def revoke_registration_token(context: ApiContext, registration_token_id: str) -> object:
     """Revoke an initial access token.
 
     Clients that were registered with it remain registered.
     """
-    record = initial_access_tokens.revoke_registration_token(
+    return initial_access_tokens.revoke_registration_token(
         context.actor, registration_token_id, expected_version=expected_version()
     )
-    return envelope(_to_json(record))
-
-
-def _to_json(record: RegistrationTokenRecord) -> dict[str, Any]:
-    return RegistrationToken.to_json(record, status=record.status.replace("live", "active"))

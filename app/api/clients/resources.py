@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from flask import Response
-
-from app.api.endpoints import PAGE, Body, Endpoints, Query, choice_query, list_response, search, sort_query
+from app.api.endpoints import Body, Endpoints, Query, Shown, choice_query, search, show_page, sort_query
 from app.api.representations import (
     Count,
     CreatedAt,
@@ -19,8 +17,6 @@ from app.api.representations import (
     fields_of,
 )
 from app.operations.clients import resources, scopes
-from app.operations.clients.resources import ResourceRecord
-from app.operations.store.idempotency import IdempotentResult
 from app.operations.tokens.introspection import metadata_for
 from app.rules.clients.resource_fields import (
     STATUS,
@@ -35,11 +31,8 @@ from app.rules.shapes import PublicId, SchemaOnly, described
 from app.web.bearer import ApiContext
 from app.web.json_api import (
     boolean_parameter,
-    created,
-    envelope,
     expected_version,
     is_descending,
-    read_object,
 )
 
 endpoints = Endpoints("Resources")
@@ -116,25 +109,22 @@ class Scope(Representation):
     ]
 
 
-@endpoints.get(
+@endpoints.page(
     "/resources",
     scope="resources:read",
     returns=Resource,
-    is_page=True,
     query=(
-        *PAGE,
         search("Part of the name or the identifier."),
         choice_query("status", STATUS, "Resources with this status."),
         sort_query("name"),
     ),
 )
-def list_resources(context: ApiContext) -> Response:
+def list_resources(context: ApiContext) -> object:
     """List resources (APIs)."""
-    return list_response(
+    return show_page(
         context,
         "resources",
         resources.list_resources,
-        show=lambda record: Resource.shown_in(context, record),
         query=context.parameters.get("q"),
         status=context.parameters.get("status"),
         descending=is_descending(context.parameters, "name"),
@@ -142,18 +132,16 @@ def list_resources(context: ApiContext) -> Response:
 
 
 @endpoints.post("/resources", scope="resources:write", body=NewResource, returns=Resource, warnings=_WARNINGS)
-def create_resource(context: ApiContext, body: Body) -> IdempotentResult:
+def create_resource(context: ApiContext, body: Body) -> object:
     """Create a resource (API) with its scopes."""
     record = resources.define_resource(context.actor, body)
-    data = Resource.shown_in(context, record)
-    return created(data, record.public_id, meta=_warnings(record), version=record.version)
+    return Shown(record, warnings=record.warnings)
 
 
 @endpoints.get("/resources/<resource_id>", scope="resources:read", returns=Resource)
-def get_resource(context: ApiContext, resource_id: str) -> Response:
+def get_resource(context: ApiContext, resource_id: str) -> object:
     """Get a resource."""
-    record = resources.get_resource(context.actor, resource_id)
-    return envelope(Resource.shown_in(context, record), version=record.version)
+    return resources.get_resource(context.actor, resource_id)
 
 
 @endpoints.put(
@@ -165,7 +153,7 @@ def get_resource(context: ApiContext, resource_id: str) -> Response:
     warnings=_WARNINGS,
     errors=(409,),
 )
-def update_resource(context: ApiContext, resource_id: str) -> Response:
+def update_resource(context: ApiContext, body: Body, resource_id: str) -> object:
     """Update a resource.
 
     `identifier` may only repeat the present identifier.
@@ -173,15 +161,11 @@ def update_resource(context: ApiContext, resource_id: str) -> Response:
     updated = resources.update_resource(
         context.actor,
         resource_id,
-        read_object(),
+        body,
         expected_version=expected_version(),
         confirmed=boolean_parameter(context.parameters, "confirm"),
     )
-    return envelope(
-        Resource.shown_in(context, updated.resource),
-        meta={"changed": updated.changed, **_warnings(updated.resource)},
-        version=updated.resource.version,
-    )
+    return Shown(updated.resource, changed=updated.changed, warnings=updated.resource.warnings)
 
 
 @endpoints.delete(
@@ -192,7 +176,7 @@ def update_resource(context: ApiContext, resource_id: str) -> Response:
     if_match=True,
     errors=(409,),
 )
-def delete_resource(context: ApiContext, resource_id: str) -> Response:
+def delete_resource(context: ApiContext, resource_id: str) -> object:
     """Delete a resource and its scopes.
 
     No more tokens are issued for it. Tokens that were issued before remain valid until they expire.
@@ -204,44 +188,36 @@ def delete_resource(context: ApiContext, resource_id: str) -> Response:
         confirmed=boolean_parameter(context.parameters, "confirm"),
     )
     counts = RemovedWithResource.to_json(removed)
-    return envelope({"id": resource_id, "deleted": True, "removed": counts})
+    return {"id": resource_id, "deleted": True, "removed": counts}
 
 
 @endpoints.get("/resources/<resource_id>/metadata", scope="resources:read", returns=ResourceMetadata)
-def get_resource_metadata(context: ApiContext, resource_id: str) -> Response:
+def get_resource_metadata(context: ApiContext, resource_id: str) -> object:
     """Get the metadata that a resource should publish about itself (RFC 9728)."""
-    return envelope(ResourceMetadata.to_json(metadata_for(context.actor, resource_id)))
+    return metadata_for(context.actor, resource_id)
 
 
-@endpoints.get(
-    "/scopes", scope="resources:read", returns=Scope, is_page=True, query=(*PAGE, search("Part of the name."))
-)
-def list_scopes(context: ApiContext) -> Response:
+@endpoints.page("/scopes", scope="resources:read", returns=Scope, query=(search("Part of the name."),))
+def list_scopes(context: ApiContext) -> object:
     """List the scopes of the organization."""
-    query = context.parameters.get("q")
-    return list_response(context, "scopes", scopes.search_scopes, show=Scope.to_json, query=query)
+    return show_page(context, "scopes", scopes.search_scopes, query=context.parameters.get("q"))
 
 
 @endpoints.get("/scopes/<path:scope_name>", scope="resources:read", returns=Scope)
-def get_scope(context: ApiContext, scope_name: str) -> Response:
+def get_scope(context: ApiContext, scope_name: str) -> object:
     """Get a scope."""
-    record = scopes.get_scope(context.actor, scope_name)
-    return envelope(Scope.to_json(record), version=record.version)
+    return scopes.get_scope(context.actor, scope_name)
 
 
 @endpoints.put(
     "/scopes/<path:scope_name>", scope="resources:write", body=ScopeText, returns=Scope, errors=(409,)
 )
-def update_scope(context: ApiContext, scope_name: str) -> Response:
+def update_scope(context: ApiContext, body: Body, scope_name: str) -> object:
     """Update the text that the consent page shows for a scope.
 
     The text of a resource's scope is changed with the resource.
     """
     record, changed = scopes.update_scope(
-        context.actor, scope_name, read_object(), expected_version=expected_version()
+        context.actor, scope_name, body, expected_version=expected_version()
     )
-    return envelope(Scope.to_json(record), meta={"changed": changed}, version=record.version)
-
-
-def _warnings(record: ResourceRecord) -> dict[str, list[str]]:
-    return {"warnings": record.warnings} if record.warnings else {}
+    return Shown(record, changed=changed)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-from flask import Response
-
-from app.api.endpoints import CLIENT_QUERY, PAGE, USER_QUERY, Endpoints, filters_of, list_response
+from app.api.endpoints import CLIENT_QUERY, USER_QUERY, Endpoints, filters_of, show_page
 from app.api.representations import (
     ClientId,
     ClientName,
@@ -23,7 +21,6 @@ from app.operations.grants import grant_lists
 from app.operations.grants.grant_lists import FILTERS
 from app.rules.shapes import PublicId, described
 from app.web.bearer import ApiContext
-from app.web.json_api import envelope
 
 endpoints = Endpoints("Grants")
 
@@ -52,33 +49,25 @@ class Grant(Representation):
     revoked_at: Annotated[datetime | None, described("Only set in the response that revokes it.")]
 
 
-@endpoints.get(
-    "/grants", scope="tokens:read", returns=Grant, is_page=True, query=(*PAGE, CLIENT_QUERY, USER_QUERY)
-)
-def list_grants(context: ApiContext) -> Response:
+@endpoints.page("/grants", scope="tokens:read", returns=Grant, query=(CLIENT_QUERY, USER_QUERY))
+def list_grants(context: ApiContext) -> object:
     """List active grants.
 
     The newest first, without tokens.
     """
-    return list_response(
-        context,
-        "grants",
-        grant_lists.list_grants,
-        show=lambda record: Grant.shown_in(context, record),
-        filters=filters_of(context, FILTERS),
-    )
+    return show_page(context, "grants", grant_lists.list_grants, filters=filters_of(context, FILTERS))
 
 
 @endpoints.get("/grants/<grant_id>", scope="tokens:read", returns=Grant)
-def get_grant(context: ApiContext, grant_id: str) -> Response:
+def get_grant(context: ApiContext, grant_id: str) -> object:
     """Get an active grant."""
-    return envelope(Grant.shown_in(context, grant_lists.get_grant(context.actor, grant_id)))
+    return grant_lists.get_grant(context.actor, grant_id)
 
 
 @endpoints.delete("/grants/<grant_id>", scope="tokens:revoke", returns=Grant)
-def revoke_grant(context: ApiContext, grant_id: str) -> Response:
+def revoke_grant(context: ApiContext, grant_id: str) -> object:
     """Revoke a grant.
 
     All of its tokens are revoked immediately. The user's consent remains.
     """
-    return envelope(Grant.shown_in(context, grant_lists.revoke_grant(context.actor, grant_id)))
+    return grant_lists.revoke_grant(context.actor, grant_id)

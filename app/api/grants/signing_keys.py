@@ -5,17 +5,16 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
-from flask import Response, request
+from flask import request
 
-from app.api.endpoints import Body, Endpoints
+from app.api.endpoints import Body, Endpoints, show_all
 from app.api.representations import Representation, Source
 from app.operations.grants.signing_keys import ALGORITHMS
-from app.operations.store.idempotency import IdempotentResult
 from app.operations.tokens import signing_key_lists
 from app.rules.fields import ValidationErrors, find_unknown
 from app.rules.shapes import OneOf, SchemaOnly, described
 from app.web.bearer import ApiContext
-from app.web.json_api import created, envelope
+from app.web.json_api import created
 
 endpoints = Endpoints("Signing keys")
 
@@ -44,20 +43,18 @@ class SigningKey(Representation):
 
 
 @endpoints.get("/organizations/<slug>/signing-keys", scope="settings:read", returns=SigningKey, is_page=True)
-def list_signing_keys(context: ApiContext, slug: str) -> Response:
+def list_signing_keys(context: ApiContext, slug: str) -> object:
     """List the signing keys.
 
     The published keys, the newest first. They are rotated automatically.
     """
-    records = signing_key_lists.list_signing_keys(context.actor, slug)
-    return envelope([SigningKey.to_json(record) for record in records], meta={"next_cursor": None})
+    return show_all(signing_key_lists.list_signing_keys(context.actor, slug))
 
 
 @endpoints.get("/organizations/<slug>/signing-keys/<kid>", scope="settings:read", returns=SigningKey)
-def get_signing_key(context: ApiContext, slug: str, kid: str) -> Response:
+def get_signing_key(context: ApiContext, slug: str, kid: str) -> object:
     """Get a signing key."""
-    record = signing_key_lists.get_signing_key(context.actor, slug, kid)
-    return envelope(SigningKey.to_json(record), version=record.version)
+    return signing_key_lists.get_signing_key(context.actor, slug, kid)
 
 
 @endpoints.post(
@@ -67,7 +64,7 @@ def get_signing_key(context: ApiContext, slug: str, kid: str) -> Response:
     is_body_optional=True,
     returns=SigningKey,
 )
-def rotate_signing_key(context: ApiContext, body: Body, slug: str) -> IdempotentResult:
+def rotate_signing_key(context: ApiContext, body: Body, slug: str) -> object:
     """Rotate a signing key ahead of schedule.
 
     The next key is published, and signs automatically after one day. Sending the request again after that day makes it

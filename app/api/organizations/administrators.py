@@ -5,18 +5,17 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-from flask import Response, request
+from flask import request
 
-from app.api.endpoints import PAGE, Body, Endpoints, list_response, sort_query, text_query
+from app.api.endpoints import Body, Endpoints, show_page, sort_query, text_query
 from app.api.representations import CreatedAt, CreatedBy, Representation, Slug, Source, Url, UserId, optional
 from app.operations.organizations import administrators
-from app.operations.organizations.administrators import AdministratorRecord, NewAdministrator
-from app.operations.store.idempotency import IdempotentResult
+from app.operations.organizations.administrators import NewAdministrator
 from app.operations.users.invitations import NewInvitation
 from app.rules.identifiers import public_id
 from app.rules.shapes import OneOf, SchemaOnly, described
 from app.web.bearer import ApiContext
-from app.web.json_api import created, envelope, expected_version, is_descending
+from app.web.json_api import created, expected_version, is_descending
 
 endpoints = Endpoints("Administrators")
 
@@ -31,7 +30,11 @@ class Administrator(Representation):
         described("`adm_…`, or `inv_…` for an invited person."),
     ]
     organization_id: Annotated[Slug, Source("organization_slug")]
-    user_id: Annotated[UserId | None, described("The user. Null until an invited user has joined.")]
+    user_id: Annotated[
+        UserId | None,
+        Source(lambda record: public_id("usr", record.user_id)),
+        described("The user. Null until an invited user has joined."),
+    ]
     user_organization_id: Annotated[
         str | None,
         Source("user_organization"),
@@ -54,24 +57,22 @@ class Administrator(Representation):
     ] = optional()
 
 
-@endpoints.get(
+@endpoints.page(
     "/organizations/<slug>/admins",
     scope="admins:read",
     returns=Administrator,
-    is_page=True,
-    query=(*PAGE, text_query("role", "Users with this role."), sort_query("created_at")),
+    query=(text_query("role", "Users with this role."), sort_query("created_at")),
 )
-def list_administrators(context: ApiContext, slug: str) -> Response:
+def list_administrators(context: ApiContext, slug: str) -> object:
     """List the administrators.
 
     Every user who has a role in the organization. Users with only the role `member` are listed with `role=member`.
     """
-    return list_response(
+    return show_page(
         context,
         f"admins {slug}",
         administrators.list_administrators,
         slug,
-        show=_to_json,
         role=context.parameters.get("role"),
         descending=is_descending(context.parameters, "created_at"),
     )
@@ -80,7 +81,7 @@ def list_administrators(context: ApiContext, slug: str) -> Response:
 @endpoints.post(
     "/organizations/<slug>/admins", scope="admins:write", body=NewAdministrator, returns=Administrator
 )
-def add_administrator(context: ApiContext, body: Body, slug: str) -> IdempotentResult:
+def add_administrator(context: ApiContext, body: Body, slug: str) -> object:
     """Add an administrator.
 
     Send either `user_id` or `email`. An unknown email address is invited. Callers can grant only roles whose
@@ -88,7 +89,7 @@ def add_administrator(context: ApiContext, body: Body, slug: str) -> IdempotentR
     """
     added = administrators.add_administrator_from_json(context.actor, slug, body)
     if added.admin is not None:
-        return created(_to_json(added.admin), added.admin.public_id, version=added.admin.version)
+        return added.admin
     if added.invitation is None:
         raise RuntimeError("An administrator is either added or invited.")
     invited = added.invitation.invitation
@@ -99,10 +100,9 @@ def add_administrator(context: ApiContext, body: Body, slug: str) -> IdempotentR
 
 
 @endpoints.get("/organizations/<slug>/admins/<admin_id>", scope="admins:read", returns=Administrator)
-def get_administrator(context: ApiContext, slug: str, admin_id: str) -> Response:
+def get_administrator(context: ApiContext, slug: str, admin_id: str) -> object:
     """Get an administrator."""
-    record = administrators.get_administrator(context.actor, slug, admin_id)
-    return envelope(_to_json(record), version=record.version)
+    return administrators.get_administrator(context.actor, slug, admin_id)
 
 
 @endpoints.delete(
@@ -112,19 +112,14 @@ def get_administrator(context: ApiContext, slug: str, admin_id: str) -> Response
     if_match=True,
     errors=(409,),
 )
-def remove_administrator(context: ApiContext, slug: str, admin_id: str) -> Response:
+def remove_administrator(context: ApiContext, slug: str, admin_id: str) -> object:
     """Remove an administrator.
 
     The permissions are lost immediately. The last administrator can't be removed: 409 `last_administrator`.
     """
-    removed = administrators.remove_administrator(
+    return administrators.remove_administrator(
         context.actor, slug, admin_id, expected_version=expected_version()
     )
-    return envelope(_to_json(removed))
-
-
-def _to_json(record: AdministratorRecord) -> dict[str, object]:
-    return Administrator.to_json(record, user_id=public_id("usr", record.user_id))
 
 
 def _invited(new: NewInvitation) -> dict[str, object]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from flask import Response
 
-from app.api.endpoints import Endpoints, JsonSchema, NamedSchema, component, nullable, pascal_case
+from app.api.endpoints import Body, Endpoints, JsonSchema, NamedSchema, component, nullable, pascal_case
 from app.api.organizations.settings import DRY_RUN
 from app.api.representations import Count, Representation, optional, rfc3339
 from app.operations.organizations import instance_limits
@@ -16,7 +16,7 @@ from app.rules.organizations.instance_limits import BOUNDABLE, allowed_values
 from app.rules.organizations.settings_table import SETTINGS, Number
 from app.rules.shapes import described
 from app.web.bearer import ApiContext
-from app.web.json_api import boolean_parameter, envelope, expected_version, read_object
+from app.web.json_api import boolean_parameter, envelope, expected_version
 
 endpoints = Endpoints("Instance")
 
@@ -107,7 +107,7 @@ _LIMITS = NamedSchema("InstanceLimits", _limits_schema)
     meta=InstanceLimitsMeta,
     names_organization=False,
 )
-def get_instance_limits(context: ApiContext) -> Response:
+def get_instance_limits(context: ApiContext) -> object:
     """Get the limits of settings.
 
     The values that organizations of this instance may choose.
@@ -125,7 +125,7 @@ def get_instance_limits(context: ApiContext) -> Response:
     names_organization=False,
     errors=(409,),
 )
-def update_instance_limits(context: ApiContext) -> Response:
+def update_instance_limits(context: ApiContext, body: Body) -> object:
     """Update the limits of settings.
 
     Limits apply immediately to every organization, including root. Omitted limits don't change, and null removes one.
@@ -134,7 +134,7 @@ def update_instance_limits(context: ApiContext) -> Response:
     """
     updated = instance_limits.update_instance_limits(
         context.actor,
-        read_object(),
+        body,
         expected_version=expected_version(),
         dry_run=boolean_parameter(context.parameters, "dry_run"),
     )

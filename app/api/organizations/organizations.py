@@ -5,9 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
-from flask import Response
-
-from app.api.endpoints import PAGE, Body, Endpoints, choice_query, list_response, search, sort_query
+from app.api.endpoints import Body, Endpoints, Shown, choice_query, search, show_page, sort_query
 from app.api.representations import (
     CreatedAt,
     CreatedBy,
@@ -21,11 +19,10 @@ from app.api.representations import (
 from app.api.users.invitations import Invitation
 from app.operations.organizations import organizations
 from app.operations.organizations.organizations import OrganizationRecord
-from app.operations.store.idempotency import IdempotentResult
 from app.rules.organizations.organizations import NewOrganization, OrganizationChange
 from app.rules.shapes import OneOf, described
 from app.web.bearer import ApiContext
-from app.web.json_api import created, envelope, expected_version, is_descending, read_object
+from app.web.json_api import expected_version, is_descending
 
 endpoints = Endpoints("Organizations")
 _STATUSES = ("active", "suspended", "deleted")
@@ -48,6 +45,12 @@ class Organization(Representation):
         datetime | None, described("When the data of a deleted organization is permanently deleted.")
     ]
 
+    @classmethod
+    def shown_in(cls, context: ApiContext, record: OrganizationRecord, **values: Any) -> dict[str, Any]:
+        """Return the organization with its issuer."""
+        issuer = record.issuer(context.organization.base_url)
+        return super().shown_in(context, record, issuer=issuer, **values)
+
 
 class CreatedInvitation(Invitation):
     """A new invitation."""
@@ -67,29 +70,26 @@ class CreatedOrganization(Organization):
     ]
 
 
-@endpoints.get(
+@endpoints.page(
     "/organizations",
     scope="organization:read",
     returns=Organization,
-    is_page=True,
     names_organization=False,
     query=(
-        *PAGE,
         search("The beginning of an ID, or part of a name."),
         choice_query("status", _STATUSES, "Organizations with this status."),
         sort_query("id"),
     ),
 )
-def list_organizations(context: ApiContext) -> Response:
+def list_organizations(context: ApiContext) -> object:
     """List organizations.
 
     Root, with `organizations:read`, sees every organization. Others see only their own.
     """
-    return list_response(
+    return show_page(
         context,
         "organizations",
         organizations.list_organizations,
-        show=lambda record: _to_json(context, record),
         query=context.parameters.get("q"),
         status=context.parameters.get("status"),
         descending=is_descending(context.parameters, "id"),
@@ -103,24 +103,23 @@ def list_organizations(context: ApiContext) -> Response:
     returns=CreatedOrganization,
     names_organization=False,
 )
-def create_organization(context: ApiContext, body: Body) -> IdempotentResult:
+def create_organization(context: ApiContext, body: Body) -> object:
     """Create an organization.
 
     Only root can create organizations.
     """
     new = organizations.create_organization(context.actor, body)
-    data = _to_json(context, new.organization) | {"invitation": None}
+    invitation = None
     if new.invitation is not None:
         link = {} if new.invitation.link is None else {"link": new.invitation.link}
-        data["invitation"] = CreatedInvitation.to_json(new.invitation.invitation, **link)
-    return created(data, new.organization.slug, version=new.organization.version)
+        invitation = CreatedInvitation.to_json(new.invitation.invitation, **link)
+    return Shown(new.organization, {"invitation": invitation})
 
 
 @endpoints.get("/organizations/<slug>", scope="organization:read", returns=Organization)
-def get_organization(context: ApiContext, slug: str) -> Response:
+def get_organization(context: ApiContext, slug: str) -> object:
     """Get an organization."""
-    record = organizations.get_organization(context.actor, slug)
-    return envelope(_to_json(context, record), version=record.version)
+    return organizations.get_organization(context.actor, slug)
 
 
 @endpoints.put(
@@ -130,33 +129,24 @@ def get_organization(context: ApiContext, slug: str) -> Response:
     returns=Organization,
     errors=(409,),
 )
-def update_organization(context: ApiContext, slug: str) -> Response:
+def update_organization(context: ApiContext, body: Body, slug: str) -> object:
     """Update an organization.
 
     Only root can change `status`, with `organizations:write`.
     """
     updated = organizations.update_organization(
-        context.actor, slug, read_object(), expected_version=expected_version()
+        context.actor, slug, body, expected_version=expected_version()
     )
-    return envelope(
-        _to_json(context, updated.organization),
-        meta={"changed": list(updated.changed)},
-        version=updated.organization.version,
-    )
+    return Shown(updated.organization, changed=updated.changed)
 
 
 @endpoints.delete(
     "/organizations/<slug>", scope="organization:delete", returns=Organization, if_match=True, errors=(409,)
 )
-def delete_organization(context: ApiContext, slug: str) -> Response:
+def delete_organization(context: ApiContext, slug: str) -> object:
     """Delete an organization.
 
     Everything stops working immediately. The data is permanently deleted at `purge_at`, and root can restore the
     organization until then. Its users and clients are restored with it, but must sign in and request tokens again.
     """
-    record = organizations.delete_organization(context.actor, slug, expected_version=expected_version())
-    return envelope(_to_json(context, record))
-
-
-def _to_json(context: ApiContext, record: OrganizationRecord) -> dict[str, Any]:
-    return Organization.to_json(record, issuer=record.issuer(context.organization.base_url))
+    return organizations.delete_organization(context.actor, slug, expected_version=expected_version())

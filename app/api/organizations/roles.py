@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from flask import Response
-
-from app.api.endpoints import Body, Endpoints, JsonSchema, NamedSchema, nullable
+from app.api.endpoints import Body, Endpoints, JsonSchema, NamedSchema, Shown, nullable, show_all
 from app.api.representations import Representation, Slug, Source
 from app.operations.organizations import roles
-from app.operations.organizations.roles import RoleRecord
-from app.operations.store.idempotency import IdempotentResult
 from app.rules.organizations.settings_table import ROLE_FIELDS, fields_schema
 from app.rules.shapes import described
 from app.web.bearer import ApiContext
-from app.web.json_api import created, envelope, expected_version, read_object
+from app.web.json_api import expected_version
 
 endpoints = Endpoints("Roles")
 ROLE_KEY_PATTERN = "^[a-z][a-z0-9_-]{0,39}$"
@@ -51,29 +47,27 @@ def _new_role() -> JsonSchema:
 
 
 @endpoints.get("/roles", scope="roles:read", returns=Role, is_page=True)
-def list_roles(context: ApiContext) -> Response:
+def list_roles(context: ApiContext) -> object:
     """List roles.
 
     All of them: an organization can have at most 50 custom roles.
     """
-    records = roles.list_roles(context.actor)
-    return envelope([Role.to_json(record) for record in records], meta={"next_cursor": None})
+    return show_all(roles.list_roles(context.actor))
 
 
 @endpoints.post("/roles", scope="roles:write", body=NamedSchema("NewRole", _new_role), returns=Role)
-def create_role(context: ApiContext, body: Body) -> IdempotentResult:
+def create_role(context: ApiContext, body: Body) -> object:
     """Create a role.
 
     Callers can grant only permissions that they have. Otherwise, the response is 403 and names the permission.
     """
-    record = roles.create_role(context.actor, body)
-    return created(Role.to_json(record), record.key, version=record.version)
+    return roles.create_role(context.actor, body)
 
 
 @endpoints.get("/roles/<role_id>", scope="roles:read", returns=Role)
-def get_role(context: ApiContext, role_id: str) -> Response:
+def get_role(context: ApiContext, role_id: str) -> object:
     """Get a role."""
-    return _response(roles.get_role(context.actor, role_id))
+    return roles.get_role(context.actor, role_id)
 
 
 @endpoints.put(
@@ -83,28 +77,22 @@ def get_role(context: ApiContext, role_id: str) -> Response:
     returns=Role,
     errors=(409,),
 )
-def update_role(context: ApiContext, role_id: str) -> Response:
+def update_role(context: ApiContext, body: Body, role_id: str) -> object:
     """Update a role.
 
     The change applies immediately to every user who has the role. Callers can add and remove only permissions that
     they have: 403. `null` restores a field of a built-in role. The role `admin` can't be changed.
     """
-    record, changed = roles.update_role(
-        context.actor, role_id, read_object(), expected_version=expected_version()
-    )
-    return _response(record, meta={"changed": list(changed)})
+    record, changed = roles.update_role(context.actor, role_id, body, expected_version=expected_version())
+    return Shown(record, changed=changed)
 
 
 @endpoints.delete(
     "/roles/<role_id>", scope="roles:write", returns=Role, etag=True, if_match=True, errors=(409,)
 )
-def delete_role(context: ApiContext, role_id: str) -> Response:
+def delete_role(context: ApiContext, role_id: str) -> object:
     """Delete a role.
 
     409 `role_in_use` says how many users have the role. Built-in roles can't be deleted: 409 `built_in_role`.
     """
-    return _response(roles.delete_role(context.actor, role_id, expected_version=expected_version()))
-
-
-def _response(record: RoleRecord, meta: dict[str, Any] | None = None) -> Response:
-    return envelope(Role.to_json(record), meta=meta, version=record.version)
+    return roles.delete_role(context.actor, role_id, expected_version=expected_version())

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from flask import Response, request
 
 from app.api.endpoints import (
+    Body,
     Endpoints,
     JsonSchema,
     NamedSchema,
@@ -26,7 +27,7 @@ from app.rules.organizations.settings import MAX_ROLES, ROLES_PATH
 from app.rules.organizations.settings_table import ROLE_FIELDS, SETTINGS, Setting, fields_schema
 from app.rules.shapes import SchemaOnly, described
 from app.web.bearer import ApiContext, authenticate_again
-from app.web.json_api import UnsupportedMediaType, boolean_parameter, envelope, expected_version, read_object
+from app.web.json_api import UnsupportedMediaType, boolean_parameter, envelope, expected_version
 from app.web.request_bodies import read_body
 
 endpoints = Endpoints("Settings")
@@ -184,7 +185,7 @@ SETTINGS_CHANGE_SCHEMA = NamedSchema("SettingsChange", settings_change_schema)
     returns=SETTINGS_SCHEMA,
     meta=SettingsMeta,
 )
-def get_settings(context: ApiContext, slug: str) -> Response:
+def get_settings(context: ApiContext, slug: str) -> object:
     """Get the settings.
 
     The effective settings: the defaults, overridden by those that the organization set.
@@ -201,7 +202,7 @@ def get_settings(context: ApiContext, slug: str) -> Response:
     meta=SettingsMeta,
     errors=(409,),
 )
-def update_settings(context: ApiContext, slug: str) -> Response:
+def update_settings(context: ApiContext, body: Body, slug: str) -> object:
     """Update the settings.
 
     Fields that are sent are replaced, omitted fields keep their values, and null restores the default. A change that
@@ -212,7 +213,7 @@ def update_settings(context: ApiContext, slug: str) -> Response:
     updated = settings.update_settings(
         context.actor,
         slug,
-        read_object(),
+        body,
         expected_version=expected_version(),
         dry_run=boolean_parameter(context.parameters, "dry_run"),
     )
@@ -227,7 +228,7 @@ def update_settings(context: ApiContext, slug: str) -> Response:
     meta=SettingsMeta,
     errors=(408, 409, 413, 415),
 )
-def set_logo(context: ApiContext, slug: str) -> Response:
+def set_logo(context: ApiContext, slug: str) -> object:
     """Set the logo.
 
     The body is the image: PNG, JPEG or WebP, at most 1 MiB and four million pixels. The service converts it to a PNG
@@ -253,7 +254,7 @@ def set_logo(context: ApiContext, slug: str) -> Response:
     if_match=True,
     errors=(409,),
 )
-def remove_logo(context: ApiContext, slug: str) -> Response:
+def remove_logo(context: ApiContext, slug: str) -> object:
     """Remove the logo.
 
     The same as setting `branding.logo` to null. Pages show the organization's initials.

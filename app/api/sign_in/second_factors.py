@@ -5,15 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-from flask import Response
-
-from app.api.endpoints import Endpoints
+from app.api.endpoints import Endpoints, Shown
 from app.api.representations import Count, Representation, Source, UserId
 from app.operations.users.factor_resets import list_user_factors, reset_user_factors
 from app.rules.shapes import OneOf, described
 from app.rules.sign_in.second_factors import PASSKEY, TOTP
 from app.web.bearer import ApiContext
-from app.web.json_api import envelope
 
 endpoints = Endpoints("Users")
 _Method = Annotated[str, OneOf((TOTP, PASSKEY))]
@@ -23,7 +20,9 @@ class SecondFactor(Representation):
     """A second factor, without its secret."""
 
     method: Annotated[_Method, described("`totp` is an authenticator app.")]
-    name: Annotated[str | None, described("The user's name for a passkey.")]
+    name: Annotated[
+        str | None, Source(lambda record: record.name or None), described("The user's name for a passkey.")
+    ]
     created_at: Annotated[datetime, described("When the user set it up.")]
     last_used_at: Annotated[datetime | None, described("When it was last used. Null if it never was.")]
 
@@ -56,15 +55,13 @@ class ResetSecondFactors(Representation):
 
 
 @endpoints.get("/users/<user_id>/second-factors", scope="users:read", returns=SecondFactors)
-def list_user_second_factors(context: ApiContext, user_id: str) -> Response:
+def list_user_second_factors(context: ApiContext, user_id: str) -> object:
     """List a user's second factors."""
-    found = list_user_factors(context.actor, user_id)
-    factors = [SecondFactor.to_json(record, name=record.name or None) for record in found.factors]
-    return envelope(SecondFactors.to_json(found, user_id=user_id, factors=factors))
+    return Shown(list_user_factors(context.actor, user_id), {"user_id": user_id})
 
 
 @endpoints.delete("/users/<user_id>/second-factors", scope="users:write", returns=ResetSecondFactors)
-def reset_user_second_factors(context: ApiContext, user_id: str) -> Response:
+def reset_user_second_factors(context: ApiContext, user_id: str) -> object:
     """Reset a user's second factors.
 
     For a user who lost them. The password is then enough to sign in, unless the policy requires the user to set up
@@ -74,4 +71,4 @@ def reset_user_second_factors(context: ApiContext, user_id: str) -> Response:
     """
     reset = reset_user_factors(context.actor, user_id)
     revoked = RevokedWithFactors.to_json(reset)
-    return envelope({"user_id": user_id, "removed": list(reset.methods), "revoked": revoked})
+    return {"user_id": user_id, "removed": list(reset.methods), "revoked": revoked}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from flask import Response, request
 
-from app.api.endpoints import PAGE, Body, Endpoint, Endpoints, add_endpoint, api_v1_only, list_response
+from app.api.endpoints import Body, Endpoint, Endpoints, add_endpoint, api_v1_only, show_page
 from app.api.representations import (
     ClientId,
     CreatedAt,
@@ -52,6 +52,10 @@ class Selection(Representation):
     all: Annotated[true, described("Everything in the organization.")] = optional()
 
 
+def _selection(receipt: Receipt) -> dict[str, str | bool]:
+    return {_FIELD_OF[receipt.kind]: receipt.kind == ORGANIZATION or receipt.subject}
+
+
 class RevocationCounts(Representation):
     """Numbers of active items; each stops at a maximum, which means "or more"."""
 
@@ -71,7 +75,7 @@ class Revocation(Representation):
         described("Null for a dry run."),
     ]
     organization_id: Annotated[Slug, Source("organization_slug")]
-    selection: Annotated[Selection, SchemaOnly(minProperties=1, maxProperties=1)]
+    selection: Annotated[Selection, SchemaOnly(minProperties=1, maxProperties=1), Source(_selection)]
     issued_before: Annotated[
         datetime,
         described("Everything issued before this time is revoked, with everything that depends on it."),
@@ -87,21 +91,19 @@ class Revocation(Representation):
     created_by_id: Annotated[str | None, described("`usr_…` or `cli_…`.")]
 
 
-@endpoints.get(
-    "/organizations/<slug>/revocations", scope="tokens:read", returns=Revocation, is_page=True, query=PAGE
-)
-def list_revocations(context: ApiContext, slug: str) -> Response:
+@endpoints.page("/organizations/<slug>/revocations", scope="tokens:read", returns=Revocation)
+def list_revocations(context: ApiContext, slug: str) -> object:
     """List bulk revocations.
 
     The newest first.
     """
-    return list_response(context, f"revocations {slug}", revocation.list_receipts, slug, show=_to_json)
+    return show_page(context, f"revocations {slug}", revocation.list_receipts, slug)
 
 
 @endpoints.get("/organizations/<slug>/revocations/<revocation_id>", scope="tokens:read", returns=Revocation)
-def get_revocation(context: ApiContext, slug: str, revocation_id: str) -> Response:
+def get_revocation(context: ApiContext, slug: str, revocation_id: str) -> object:
     """Get a bulk revocation."""
-    return envelope(_to_json(revocation.get_receipt(context.actor, slug, revocation_id)))
+    return revocation.get_receipt(context.actor, slug, revocation_id)
 
 
 @endpoints.post(
@@ -112,7 +114,7 @@ def get_revocation(context: ApiContext, slug: str, revocation_id: str) -> Respon
     etag=False,
     warnings="Consequences for the caller, such as that the access token of this request is revoked.",
 )
-def revoke_tokens(context: ApiContext, body: Body, slug: str) -> IdempotentResult:
+def revoke_tokens(context: ApiContext, body: Body, slug: str) -> object:
     """Revoke tokens in bulk.
 
     Every selected token, code and refresh token that was issued before the cutoff is rejected everywhere within one
@@ -121,7 +123,7 @@ def revoke_tokens(context: ApiContext, body: Body, slug: str) -> IdempotentResul
     """
     done = bulk_revoke(context.actor, slug, body)
     meta = {"warnings": list(done.warnings)}
-    data = _to_json(done.receipt)
+    data = Revocation.to_json(done.receipt)
     if done.receipt.public_id is None:
         return IdempotentResult(data, meta=meta)
     return created(data, done.receipt.public_id, meta=meta)
@@ -163,13 +165,6 @@ add_endpoint(
     api_v1_only,
     revoke_token,
 )
-
-
-def _to_json(receipt: Receipt) -> dict[str, Any]:
-    chosen = True if receipt.kind == ORGANIZATION else receipt.subject
-    return Revocation.to_json(
-        receipt, selection={_FIELD_OF[receipt.kind]: chosen}, counts=dict(receipt.counts)
-    )
 
 
 def _authenticate(presented: Presented) -> ClientSnapshot:

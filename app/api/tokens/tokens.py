@@ -5,23 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-from flask import Response
-
-from app.api.endpoints import (
-    CLIENT_QUERY,
-    CREDENTIAL_QUERY,
-    PAGE,
-    USER_QUERY,
-    Endpoints,
-    filters_of,
-    list_response,
-)
+from app.api.endpoints import CLIENT_QUERY, CREDENTIAL_QUERY, USER_QUERY, Endpoints, filters_of, show_page
 from app.api.representations import ClientId, ClientName, CredentialId, Representation, Slug, Source, UserId
 from app.operations.tokens import token_lists
 from app.operations.tokens.token_lists import FILTERS
 from app.rules.shapes import OneOf, PublicId, described
 from app.web.bearer import ApiContext
-from app.web.json_api import envelope
 
 endpoints = Endpoints("Tokens")
 _TokenId = Annotated[str, PublicId("tok", "token")]
@@ -61,37 +50,27 @@ class Token(Representation):
     revoked_at: Annotated[datetime | None, described("Only set in the response that revokes it.")]
 
 
-@endpoints.get(
-    "/tokens",
-    scope="tokens:read",
-    returns=Token,
-    is_page=True,
-    query=(*PAGE, CLIENT_QUERY, USER_QUERY, CREDENTIAL_QUERY),
+@endpoints.page(
+    "/tokens", scope="tokens:read", returns=Token, query=(CLIENT_QUERY, USER_QUERY, CREDENTIAL_QUERY)
 )
-def list_tokens(context: ApiContext) -> Response:
+def list_tokens(context: ApiContext) -> object:
     """List active access tokens.
 
     The newest first, without their values. For refresh tokens, see the grants.
     """
-    return list_response(
-        context,
-        "tokens",
-        token_lists.list_tokens,
-        show=lambda record: Token.shown_in(context, record),
-        filters=filters_of(context, FILTERS),
-    )
+    return show_page(context, "tokens", token_lists.list_tokens, filters=filters_of(context, FILTERS))
 
 
 @endpoints.get("/tokens/<token_id>", scope="tokens:read", returns=Token)
-def get_token(context: ApiContext, token_id: str) -> Response:
+def get_token(context: ApiContext, token_id: str) -> object:
     """Get an active access token."""
-    return envelope(Token.shown_in(context, token_lists.get_token(context.actor, token_id)))
+    return token_lists.get_token(context.actor, token_id)
 
 
 @endpoints.delete("/tokens/<token_id>", scope="tokens:revoke", returns=Token)
-def revoke_access_token(context: ApiContext, token_id: str) -> Response:
+def revoke_access_token(context: ApiContext, token_id: str) -> object:
     """Revoke an access token.
 
     The token and all tokens that were exchanged for it are revoked immediately. Its grant remains valid.
     """
-    return envelope(Token.shown_in(context, token_lists.revoke_listed_token(context.actor, token_id)))
+    return token_lists.revoke_listed_token(context.actor, token_id)

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from flask import Response
-
-from app.api.endpoints import PAGE, Body, Endpoints, list_response
+from app.api.endpoints import Body, Endpoints, show_page
 from app.api.representations import ClientId, CreatedAt, CreatedBy, Representation, Source, UserId
 from app.api.users.groups import GroupId
-from app.operations.store.idempotency import IdempotentResult
 from app.operations.users import app_roles
 from app.operations.users.app_roles import NewRoleAssignment
 from app.rules.shapes import PublicId, described
 from app.web.bearer import ApiContext
-from app.web.json_api import created, envelope
 
 endpoints = Endpoints("App roles")
 
@@ -41,22 +37,10 @@ class RoleAssignment(Representation):
     created_by: CreatedBy
 
 
-@endpoints.get(
-    "/clients/<client_id>/role-assignments",
-    scope="users:read",
-    returns=RoleAssignment,
-    is_page=True,
-    query=PAGE,
-)
-def list_role_assignments(context: ApiContext, client_id: str) -> Response:
+@endpoints.page("/clients/<client_id>/role-assignments", scope="users:read", returns=RoleAssignment)
+def list_role_assignments(context: ApiContext, client_id: str) -> object:
     """List the roles of users and groups in a client, newest first."""
-    return list_response(
-        context,
-        f"role assignments {client_id}",
-        app_roles.list_app_role_assignments,
-        client_id,
-        show=RoleAssignment.to_json,
-    )
+    return show_page(context, f"role assignments {client_id}", app_roles.list_app_role_assignments, client_id)
 
 
 @endpoints.post(
@@ -67,24 +51,21 @@ def list_role_assignments(context: ApiContext, client_id: str) -> Response:
     etag=False,
     errors=(409,),
 )
-def assign_role(context: ApiContext, body: Body, client_id: str) -> IdempotentResult:
+def assign_role(context: ApiContext, body: Body, client_id: str) -> object:
     """Assign a role of a client to a user or a group.
 
     The client declares its roles in `app_roles`. Send one of `user_id`, `email` and `group_id`. The `email` of a user
     who registered with it and has not verified it: 409 `email_unverified`.
     """
-    record = app_roles.assign_app_role(context.actor, client_id, body)
-    return created(RoleAssignment.to_json(record), record.public_id)
+    return app_roles.assign_app_role(context.actor, client_id, body)
 
 
 @endpoints.delete(
     "/clients/<client_id>/role-assignments/<assignment_id>", scope="users:write", returns=RoleAssignment
 )
-def remove_role_assignment(context: ApiContext, client_id: str, assignment_id: str) -> Response:
+def remove_role_assignment(context: ApiContext, client_id: str, assignment_id: str) -> object:
     """Take a role of a client from a user or a group.
 
     Tokens that contain the role stay valid until they expire.
     """
-    return envelope(
-        RoleAssignment.to_json(app_roles.remove_app_role(context.actor, client_id, assignment_id))
-    )
+    return app_roles.remove_app_role(context.actor, client_id, assignment_id)

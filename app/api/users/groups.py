@@ -5,9 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
-from flask import Response
-
-from app.api.endpoints import PAGE, Body, Endpoints, list_response, search, sort_query
+from app.api.endpoints import Body, Endpoints, Shown, search, show_page, sort_query
 from app.api.representations import (
     Count,
     CreatedAt,
@@ -20,12 +18,11 @@ from app.api.representations import (
     UserId,
     fields_of,
 )
-from app.operations.store.idempotency import IdempotentResult
 from app.operations.users import groups
-from app.operations.users.groups import GroupChange, GroupFields, GroupRecord, NewGroup, NewMember
+from app.operations.users.groups import GroupChange, GroupFields, NewGroup, NewMember
 from app.rules.shapes import PublicId, described
 from app.web.bearer import ApiContext
-from app.web.json_api import created, envelope, expected_version, is_descending, read_object
+from app.web.json_api import created, expected_version, is_descending
 
 endpoints = Endpoints("Groups")
 GroupId = Annotated[str, PublicId("grp", "group")]
@@ -60,21 +57,19 @@ class RemovedMember(Representation):
     deleted: Deleted
 
 
-@endpoints.get(
+@endpoints.page(
     "/organizations/<slug>/groups",
     scope="users:read",
     returns=Group,
-    is_page=True,
-    query=(*PAGE, search("Part of a name."), sort_query("name")),
+    query=(search("Part of a name."), sort_query("name")),
 )
-def list_groups(context: ApiContext, slug: str) -> Response:
+def list_groups(context: ApiContext, slug: str) -> object:
     """List groups."""
-    return list_response(
+    return show_page(
         context,
         f"groups {slug}",
         groups.list_groups,
         slug,
-        show=Group.to_json,
         query=context.parameters.get("q"),
         descending=is_descending(context.parameters, "name"),
     )
@@ -83,19 +78,18 @@ def list_groups(context: ApiContext, slug: str) -> Response:
 @endpoints.post(
     "/organizations/<slug>/groups", scope="users:write", body=NewGroup, returns=Group, errors=(409,)
 )
-def create_group(context: ApiContext, body: Body, slug: str) -> IdempotentResult:
+def create_group(context: ApiContext, body: Body, slug: str) -> object:
     """Create a group.
 
     Apps receive its name in the `groups` claim of its members, if they are granted the scope `groups`.
     """
-    record = groups.create_group(context.actor, slug, body)
-    return created(Group.to_json(record), record.public_id, version=record.version)
+    return groups.create_group(context.actor, slug, body)
 
 
 @endpoints.get("/organizations/<slug>/groups/<group_id>", scope="users:read", returns=Group)
-def get_group(context: ApiContext, slug: str, group_id: str) -> Response:
+def get_group(context: ApiContext, slug: str, group_id: str) -> object:
     """Get a group."""
-    return _response(groups.get_group(context.actor, slug, group_id))
+    return groups.get_group(context.actor, slug, group_id)
 
 
 @endpoints.put(
@@ -105,42 +99,29 @@ def get_group(context: ApiContext, slug: str, group_id: str) -> Response:
     returns=Group,
     errors=(409,),
 )
-def update_group(context: ApiContext, slug: str, group_id: str) -> Response:
+def update_group(context: ApiContext, body: Body, slug: str, group_id: str) -> object:
     """Update a group."""
     record, changed = groups.update_group(
-        context.actor, slug, group_id, read_object(), expected_version=expected_version()
+        context.actor, slug, group_id, body, expected_version=expected_version()
     )
-    return _response(record, meta={"changed": changed})
+    return Shown(record, changed=changed)
 
 
 @endpoints.delete(
     "/organizations/<slug>/groups/<group_id>", scope="users:write", returns=Group, etag=True, if_match=True
 )
-def delete_group(context: ApiContext, slug: str, group_id: str) -> Response:
+def delete_group(context: ApiContext, slug: str, group_id: str) -> object:
     """Delete a group.
 
     Its memberships and its roles in apps are deleted, too. The response is the group as it was.
     """
-    return _response(groups.delete_group(context.actor, slug, group_id, expected_version=expected_version()))
+    return groups.delete_group(context.actor, slug, group_id, expected_version=expected_version())
 
 
-@endpoints.get(
-    "/organizations/<slug>/groups/<group_id>/members",
-    scope="users:read",
-    returns=GroupMember,
-    is_page=True,
-    query=PAGE,
-)
-def list_group_members(context: ApiContext, slug: str, group_id: str) -> Response:
+@endpoints.page("/organizations/<slug>/groups/<group_id>/members", scope="users:read", returns=GroupMember)
+def list_group_members(context: ApiContext, slug: str, group_id: str) -> object:
     """List the members of a group, by email address."""
-    return list_response(
-        context,
-        f"members {group_id}",
-        groups.list_members,
-        slug,
-        group_id,
-        show=GroupMember.to_json,
-    )
+    return show_page(context, f"members {group_id}", groups.list_members, slug, group_id)
 
 
 @endpoints.post(
@@ -151,7 +132,7 @@ def list_group_members(context: ApiContext, slug: str, group_id: str) -> Respons
     etag=False,
     errors=(409,),
 )
-def add_group_member(context: ApiContext, body: Body, slug: str, group_id: str) -> IdempotentResult:
+def add_group_member(context: ApiContext, body: Body, slug: str, group_id: str) -> object:
     """Add a member to a group.
 
     Send either `user_id` or `email`. A user who is a member already: 409 `already_member`. The `email` of a user who
@@ -164,11 +145,7 @@ def add_group_member(context: ApiContext, body: Body, slug: str, group_id: str) 
 @endpoints.delete(
     "/organizations/<slug>/groups/<group_id>/members/<user_id>", scope="users:write", returns=RemovedMember
 )
-def remove_group_member(context: ApiContext, slug: str, group_id: str, user_id: str) -> Response:
+def remove_group_member(context: ApiContext, slug: str, group_id: str, user_id: str) -> object:
     """Remove a member from a group."""
     groups.remove_member(context.actor, slug, group_id, user_id)
-    return envelope({"user_id": user_id, "deleted": True})
-
-
-def _response(record: GroupRecord, meta: dict[str, Any] | None = None) -> Response:
-    return envelope(Group.to_json(record), meta=meta, version=record.version)
+    return {"user_id": user_id, "deleted": True}

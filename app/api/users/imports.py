@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
-from flask import Response, request
+from flask import request
 
-from app.api.endpoints import PAGE, Endpoints, Query, boolean_query, list_response
+from app.api.endpoints import Endpoints, Query, boolean_query, show_page
 from app.api.representations import Count, CreatedAt, Representation, Slug, Source
 from app.operations.store.idempotency import IdempotentResult
 from app.operations.users import import_records, import_uploads
@@ -18,7 +18,6 @@ from app.web.json_api import (
     UnsupportedMediaType,
     boolean_parameter,
     created,
-    envelope,
     run_idempotently,
     sent_key,
 )
@@ -87,13 +86,13 @@ class RejectedRow(Representation):
     errors: Annotated[list[RowError], described("Everything that is wrong with the row.")]
 
 
-@endpoints.get("/users/imports", scope="users:read", returns=UserImport, is_page=True, query=PAGE)
-def list_user_imports(context: ApiContext) -> Response:
+@endpoints.page("/users/imports", scope="users:read", returns=UserImport)
+def list_user_imports(context: ApiContext) -> object:
     """List imports of users.
 
     The newest first.
     """
-    return list_response(context, "imports", import_records.list_imports, show=UserImport.to_json)
+    return show_page(context, "imports", import_records.list_imports)
 
 
 @endpoints.post(
@@ -117,7 +116,7 @@ def list_user_imports(context: ApiContext) -> Response:
     etag=False,
     errors=(408, 413, 415),
 )
-def import_users(context: ApiContext) -> Response:
+def import_users(context: ApiContext) -> object:
     """Import users.
 
     A file of up to 32 MiB and 250,000 rows, in UTF-8. An invalid file is rejected immediately. Otherwise, the import
@@ -161,43 +160,37 @@ def import_users(context: ApiContext) -> Response:
 
 
 @endpoints.get("/users/imports/<import_id>", scope="users:read", returns=UserImport)
-def get_user_import(context: ApiContext, import_id: str) -> Response:
+def get_user_import(context: ApiContext, import_id: str) -> object:
     """Get an import of users."""
-    return envelope(UserImport.to_json(import_records.get_import(context.actor, import_id)))
+    return import_records.get_import(context.actor, import_id)
 
 
 @endpoints.delete("/users/imports/<import_id>", scope="users:write", returns=UserImport, errors=(409,))
-def cancel_user_import(context: ApiContext, import_id: str) -> Response:
+def cancel_user_import(context: ApiContext, import_id: str) -> object:
     """Cancel an import of users.
 
     Users who were already imported remain.
     """
-    return envelope(UserImport.to_json(import_records.cancel_import(context.actor, import_id)))
+    return import_records.cancel_import(context.actor, import_id)
 
 
 @endpoints.post("/users/imports/<import_id>/start", status=200, scope="users:write", returns=UserImport)
-def start_user_import(context: ApiContext, import_id: str) -> IdempotentResult:
+def start_user_import(context: ApiContext, import_id: str) -> object:
     """Start an import that was checked.
 
     The import must be `checked`. The request body is ignored.
     """
-    return IdempotentResult(UserImport.to_json(import_uploads.start_import(context.actor, import_id)))
+    return import_uploads.start_import(context.actor, import_id)
 
 
-@endpoints.get(
-    "/users/imports/<import_id>/rejected-rows",
-    scope="users:write",
-    returns=RejectedRow,
-    is_page=True,
-    query=PAGE,
-)
-def list_rejected_rows(context: ApiContext, import_id: str) -> Response:
+@endpoints.page("/users/imports/<import_id>/rejected-rows", scope="users:write", returns=RejectedRow)
+def list_rejected_rows(context: ApiContext, import_id: str) -> object:
     """List the rows that an import rejected.
 
     In the order of the file, stored for one week. They contain what was sent, including password hashes.
     """
     read = import_records.list_refused_rows
-    return list_response(context, f"rejected rows {import_id}", read, import_id, show=RejectedRow.to_json)
+    return show_page(context, f"rejected rows {import_id}", read, import_id)
 
 
 def _file_format() -> str:

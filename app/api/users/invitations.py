@@ -5,15 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-from flask import Response
-
-from app.api.endpoints import PAGE, Endpoints, list_response
+from app.api.endpoints import Endpoints, show_page
 from app.api.representations import CreatedAt, CreatedBy, Representation, Slug, Source, UserId
-from app.operations.store.idempotency import IdempotentResult
 from app.operations.users import invitations, registrations
 from app.rules.shapes import PublicId, described
 from app.web.bearer import ApiContext
-from app.web.json_api import envelope, expected_version
+from app.web.json_api import expected_version
 
 endpoints = Endpoints("Administrators")
 registration_endpoints = Endpoints("Users")
@@ -33,20 +30,16 @@ class Invitation(Representation):
     expires_at: Annotated[datetime, described("When the link in the email stops working.")]
 
 
-@endpoints.get(
-    "/organizations/<slug>/invitations", scope="admins:read", returns=Invitation, is_page=True, query=PAGE
-)
-def list_invitations(context: ApiContext, slug: str) -> Response:
+@endpoints.page("/organizations/<slug>/invitations", scope="admins:read", returns=Invitation)
+def list_invitations(context: ApiContext, slug: str) -> object:
     """List the open invitations."""
-    read = invitations.list_invitations
-    return list_response(context, f"invitations {slug}", read, slug, show=Invitation.to_json)
+    return show_page(context, f"invitations {slug}", invitations.list_invitations, slug)
 
 
 @endpoints.get("/organizations/<slug>/invitations/<invitation_id>", scope="admins:read", returns=Invitation)
-def get_invitation(context: ApiContext, slug: str, invitation_id: str) -> Response:
+def get_invitation(context: ApiContext, slug: str, invitation_id: str) -> object:
     """Get an open invitation."""
-    view = invitations.get_invitation(context.actor, slug, invitation_id)
-    return envelope(Invitation.to_json(view), version=view.version)
+    return invitations.get_invitation(context.actor, slug, invitation_id)
 
 
 @endpoints.delete(
@@ -55,12 +48,11 @@ def get_invitation(context: ApiContext, slug: str, invitation_id: str) -> Respon
     returns=Invitation,
     if_match=True,
 )
-def revoke_invitation(context: ApiContext, slug: str, invitation_id: str) -> Response:
+def revoke_invitation(context: ApiContext, slug: str, invitation_id: str) -> object:
     """Revoke an invitation."""
-    view = invitations.revoke_invitation(
+    return invitations.revoke_invitation(
         context.actor, slug, invitation_id, expected_version=expected_version()
     )
-    return envelope(Invitation.to_json(view))
 
 
 class Registration(Representation):
@@ -89,29 +81,26 @@ class ApprovedRegistration(Representation):
     email: Annotated[str, described("The email address that the user signs in with.")]
 
 
-@registration_endpoints.get(
-    "/registrations", scope="users:read", returns=Registration, is_page=True, query=PAGE
-)
-def list_registrations(context: ApiContext) -> Response:
+@registration_endpoints.page("/registrations", scope="users:read", returns=Registration)
+def list_registrations(context: ApiContext) -> object:
     """List registrations that await verification.
 
     If `authentication.registration.verify_email` is on, a registration becomes a user when its email address is
     verified with a link, or when it is approved here. The newest first.
     """
-    read = registrations.list_registrations
-    return list_response(context, "registrations", read, show=Registration.to_json)
+    return show_page(context, "registrations", registrations.list_registrations)
 
 
 @registration_endpoints.get("/registrations/<registration_id>", scope="users:read", returns=Registration)
-def get_registration(context: ApiContext, registration_id: str) -> Response:
+def get_registration(context: ApiContext, registration_id: str) -> object:
     """Get a registration."""
-    return envelope(Registration.to_json(registrations.get_registration(context.actor, registration_id)))
+    return registrations.get_registration(context.actor, registration_id)
 
 
 @registration_endpoints.post(
     "/registrations/<registration_id>/approve", status=200, scope="users:write", returns=ApprovedRegistration
 )
-def approve_registration(context: ApiContext, registration_id: str) -> IdempotentResult:
+def approve_registration(context: ApiContext, registration_id: str) -> object:
     """Approve a registration.
 
     Creates the user with the password that they chose. `email_verified` stays false, because the email address was
@@ -119,13 +108,13 @@ def approve_registration(context: ApiContext, registration_id: str) -> Idempoten
     ignored.
     """
     user = registrations.approve_registration(context.actor, registration_id)
-    return IdempotentResult({"id": registration_id, "user_id": user.public_id, "email": user.email})
+    return {"id": registration_id, "user_id": user.public_id, "email": user.email}
 
 
 @registration_endpoints.delete("/registrations/<registration_id>", scope="users:write", returns=Registration)
-def reject_registration(context: ApiContext, registration_id: str) -> Response:
+def reject_registration(context: ApiContext, registration_id: str) -> object:
     """Reject a registration.
 
     Its link stops working. No email is sent.
     """
-    return envelope(Registration.to_json(registrations.reject_registration(context.actor, registration_id)))
+    return registrations.reject_registration(context.actor, registration_id)

@@ -6,17 +6,16 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated, Any, cast
 
-from flask import Response
 from pydantic import create_model
 
 from app.api.endpoints import (
-    PAGE,
     Body,
     Endpoints,
+    Shown,
     choice_query,
     filters_of,
-    list_response,
     search,
+    show_page,
     sort_query,
     text_query,
 )
@@ -34,14 +33,13 @@ from app.api.representations import (
     UserId,
     optional,
 )
-from app.operations.store.idempotency import IdempotentResult
 from app.operations.users import deletion, user_changes, users
 from app.operations.users.users import FILTERS
 from app.rules.shapes import OneOf, PublicId, described
 from app.rules.sign_in.second_factors import PASSKEY, TOTP
 from app.rules.users.profile import ADDRESS_PARTS, CHECKS, STATUSES, NewUser, UserChange
 from app.web.bearer import ApiContext
-from app.web.json_api import created, envelope, expected_version, read_object
+from app.web.json_api import expected_version
 
 endpoints = Endpoints("Users")
 
@@ -100,7 +98,7 @@ class User(Representation):
         described("Whether the email address is verified."),
     ]
     name: Annotated[str, Source("user.name"), described("The display name. It may be empty.")]
-    profile: UserProfile
+    profile: Annotated[UserProfile, Source("user.profile")]
     attributes: Annotated[
         dict[str, Any],
         described("Custom attributes by key, as the setting `user_profile.attributes` defines them."),
@@ -195,26 +193,23 @@ class RevokedSessions(Representation):
     sessions_revoked: Annotated[Count, described("How many sessions were ended.")]
 
 
-@endpoints.get(
+@endpoints.page(
     "/users",
     scope="users:read",
     returns=User,
-    is_page=True,
     query=(
-        *PAGE,
         search("Part of an email address or a name, or a complete ID."),
         choice_query("status", STATUSES, "Users with this status."),
         text_query("role", "Users with this role."),
         sort_query("email", "created_at"),
     ),
 )
-def list_users(context: ApiContext) -> Response:
+def list_users(context: ApiContext) -> object:
     """List users."""
-    return list_response(
+    return show_page(
         context,
         "users",
         users.list_users,
-        show=_to_json,
         query=context.parameters.get("q"),
         filters=filters_of(context, FILTERS),
         sort=context.parameters.get("sort", "email"),
@@ -222,49 +217,44 @@ def list_users(context: ApiContext) -> Response:
 
 
 @endpoints.post("/users", scope="users:write", body=NewUser, returns=User)
-def create_user(context: ApiContext, body: Body) -> IdempotentResult:
+def create_user(context: ApiContext, body: Body) -> object:
     """Create a user.
 
     Administrators can't set passwords. The user chooses one with a password reset link.
     """
-    record = user_changes.add_user(context.actor, body)
-    return created(_to_json(record), record.user.public_id, version=record.user.version)
+    return user_changes.add_user(context.actor, body)
 
 
 @endpoints.get("/users/<user_id>", scope="users:read", returns=User)
-def get_user(context: ApiContext, user_id: str) -> Response:
+def get_user(context: ApiContext, user_id: str) -> object:
     """Get a user."""
-    record = users.get_user_record(context.actor, user_id)
-    return envelope(_to_json(record), version=record.user.version)
+    return users.get_user_record(context.actor, user_id)
 
 
 @endpoints.put("/users/<user_id>", scope="users:write", body=UserChange, returns=User, errors=(409,))
-def update_user(context: ApiContext, user_id: str) -> Response:
+def update_user(context: ApiContext, body: Body, user_id: str) -> object:
     """Update a user.
 
     A user who has a role with more permissions than the caller can't be changed: 403. The last administrator can't be
     disabled: 409 `last_administrator`. A user who changes their own email address needs a recent sign-in (RFC 9470).
     """
-    updated = user_changes.update_user(
-        context.actor, user_id, read_object(), expected_version=expected_version()
-    )
-    version = updated.record.user.version
-    return envelope(_to_json(updated.record), meta={"changed": updated.changed}, version=version)
+    updated = user_changes.update_user(context.actor, user_id, body, expected_version=expected_version())
+    return Shown(updated.record, changed=updated.changed)
 
 
 @endpoints.delete("/users/<user_id>", scope="users:write", returns=DeletedUser, if_match=True, errors=(409,))
-def delete_user(context: ApiContext, user_id: str) -> Response:
+def delete_user(context: ApiContext, user_id: str) -> object:
     """Delete a user.
 
     Sessions end, grants, consents and roles are revoked immediately, and personal data is erased. Requires a recent
     sign-in. The last administrator can't be deleted: 409 `last_administrator`.
     """
     counts = deletion.delete_user(context.actor, user_id, expected_version=expected_version())
-    return envelope({"id": user_id, "deleted": True, "revoked": RevokedWithUser.to_json(counts)})
+    return {"id": user_id, "deleted": True, "revoked": RevokedWithUser.to_json(counts)}
 
 
 @endpoints.post("/users/<user_id>/reset", status=200, scope="users:write", returns=PasswordReset)
-def reset_user(context: ApiContext, user_id: str) -> IdempotentResult:
+def reset_user(context: ApiContext, user_id: str) -> object:
     """Create a password reset link.
 
     The link can be used once and replaces an earlier one. The password stays valid until then. The link is sent by
@@ -274,48 +264,42 @@ def reset_user(context: ApiContext, user_id: str) -> IdempotentResult:
     """
     reset = user_changes.issue_user_reset_link(context.actor, user_id)
     link = {} if reset.link is None else {"link": reset.link}
-    return IdempotentResult(PasswordReset.to_json(reset, user_id=user_id, **link))
+    return Shown(reset, {"user_id": user_id, **link})
 
 
 @endpoints.get("/users/<user_id>/sessions", scope="users:read", returns=list[UserSession])
-def list_user_sessions(context: ApiContext, user_id: str) -> Response:
+def list_user_sessions(context: ApiContext, user_id: str) -> object:
     """List a user's sessions.
 
     The active ones, the most recently used first.
     """
-    sessions = user_changes.list_user_sessions(context.actor, user_id)
-    return envelope([UserSession.to_json(session) for session in sessions])
+    return user_changes.list_user_sessions(context.actor, user_id)
 
 
 @endpoints.delete("/users/<user_id>/sessions", scope="users:write", returns=RevokedSessions)
-def revoke_user_sessions(context: ApiContext, user_id: str) -> Response:
+def revoke_user_sessions(context: ApiContext, user_id: str) -> object:
     """End all sessions of a user.
 
     Grants with `offline_access` remain valid. Disabling the user revokes them, too.
     """
     count = user_changes.end_user_sessions(context.actor, user_id)
-    return envelope({"user_id": user_id, "sessions_revoked": count})
+    return {"user_id": user_id, "sessions_revoked": count}
 
 
 @endpoints.delete("/users/<user_id>/sessions/<session_id>", scope="users:write", returns=RevokedSessions)
-def revoke_user_session(context: ApiContext, user_id: str, session_id: str) -> Response:
+def revoke_user_session(context: ApiContext, user_id: str, session_id: str) -> object:
     """End one session of a user.
 
     Grants with `offline_access` remain valid.
     """
     user_changes.end_user_session(context.actor, user_id, session_id)
-    return envelope({"user_id": user_id, "sessions_revoked": 1})
+    return {"user_id": user_id, "sessions_revoked": 1}
 
 
 @endpoints.get("/users/<user_id>/consents", scope="consents:read", returns=list[UserConsent])
-def list_user_consents(context: ApiContext, user_id: str) -> Response:
+def list_user_consents(context: ApiContext, user_id: str) -> object:
     """List a user's apps.
 
     The clients that may act for the user.
     """
-    consents = user_changes.list_user_consents(context.actor, user_id)
-    return envelope([UserConsent.to_json(record) for record in consents])
-
-
-def _to_json(record: users.UserRecord) -> dict[str, Any]:
-    return User.to_json(record, profile=dict(record.user.profile))
+    return user_changes.list_user_consents(context.actor, user_id)

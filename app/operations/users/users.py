@@ -56,6 +56,11 @@ class UserRecord:
     methods: tuple[str, ...] = ()
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def version(self) -> int:
+        """Version of the user."""
+        return self.user.version
+
 
 @read
 def get_user_record(actor: Actor, user_id: str) -> UserRecord:
