@@ -14,11 +14,8 @@ from app.models.base import (
     Base,
     Digest,
     Identifier,
-    Json,
     Sealed,
     Tenant,
-    UtcDateTime,
-    Uuid,
     within_organization,
 )
 from app.rules.identifiers import ROUTING_KEY_LENGTH
@@ -38,7 +35,7 @@ class AuditEvent(Tenant, Base):
         Base.__table_args__,
     )
 
-    at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+    at: Mapped[datetime] = mapped_column(index=True)
     action: Mapped[str] = mapped_column(Identifier(64), comment="past tense: client.registered")
     actor_kind: Mapped[str] = mapped_column(Identifier(16))
     actor_id: Mapped[str | None] = mapped_column(Identifier(64), comment="public id")
@@ -50,8 +47,8 @@ class AuditEvent(Tenant, Base):
     )
     target_type: Mapped[str | None] = mapped_column(Identifier(32))
     target_id: Mapped[str | None] = mapped_column(Identifier(64))
-    before: Mapped[dict[str, Any] | None] = mapped_column(Json)
-    after: Mapped[dict[str, Any] | None] = mapped_column(Json)
+    before: Mapped[dict[str, Any] | None]
+    after: Mapped[dict[str, Any] | None]
     address: Mapped[str | None] = mapped_column(Identifier(64))
     request_id: Mapped[str | None] = mapped_column(Identifier(64))
 
@@ -82,7 +79,7 @@ class AuditChain(Base):
     )
     anchor: Mapped[bytes] = mapped_column(Digest, comment="mac of the last deleted link")
     mac: Mapped[bytes] = mapped_column(Digest, comment="MAC of both ends")
-    grown_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    grown_at: Mapped[datetime]
 
 
 class FailedRequest(Tenant, Base):
@@ -98,8 +95,8 @@ class FailedRequest(Tenant, Base):
         Base.__table_args__,
     )
 
-    client_id: Mapped[UUID] = mapped_column(Uuid)
-    at: Mapped[datetime] = mapped_column(UtcDateTime)
+    client_id: Mapped[UUID]
+    at: Mapped[datetime]
     request_id: Mapped[str] = mapped_column(Identifier(64), comment="req_…, as shown on the error page")
     endpoint: Mapped[str] = mapped_column(Identifier(32), comment="authorize, token, introspect …")
     method: Mapped[str] = mapped_column(Identifier(8))
@@ -108,12 +105,10 @@ class FailedRequest(Tenant, Base):
     description: Mapped[str] = mapped_column(String(500), comment="the error description of the response")
     cause: Mapped[str] = mapped_column(Identifier(48), comment="a code of rules/audit/failed_requests")
     received: Mapped[str | None] = mapped_column(String(2048))
-    expected: Mapped[list[str]] = mapped_column(Json, comment="the values that would have been accepted")
-    parameters: Mapped[dict[str, Any]] = mapped_column(
-        Json, comment="parameters of the request, without secrets"
-    )
+    expected: Mapped[list[str]] = mapped_column(comment="the values that would have been accepted")
+    parameters: Mapped[dict[str, Any]] = mapped_column(comment="parameters of the request, without secrets")
     address: Mapped[str | None] = mapped_column(Identifier(64))
-    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+    expires_at: Mapped[datetime] = mapped_column(index=True)
 
 
 class UsageCounter(Base):
@@ -128,17 +123,17 @@ class UsageCounter(Base):
     organization_id: Mapped[str] = mapped_column(
         Identifier(ROUTING_KEY_LENGTH), primary_key=True, comment="routing key of the organization"
     )
-    client_id: Mapped[UUID] = mapped_column(Uuid, primary_key=True, comment="zeros: the whole organization")
+    client_id: Mapped[UUID] = mapped_column(primary_key=True, comment="zeros: the whole organization")
     span: Mapped[str] = mapped_column(Identifier(4), primary_key=True, comment="hour, day")
     metric: Mapped[str] = mapped_column(
         Identifier(16), primary_key=True, comment="tokens, requests, failed, sign_ins, users"
     )
-    starts_at: Mapped[datetime] = mapped_column(UtcDateTime, primary_key=True, index=True)
+    starts_at: Mapped[datetime] = mapped_column(primary_key=True, index=True)
     detail: Mapped[str] = mapped_column(
         Identifier(48), primary_key=True, comment="grant type, endpoint and outcome, cause, or method"
     )
     subject_id: Mapped[UUID] = mapped_column(
-        Uuid, primary_key=True, comment="the secret of requests, the user of users, otherwise zeros"
+        primary_key=True, comment="the secret of requests, the user of users, otherwise zeros"
     )
     count: Mapped[int] = mapped_column(BigInteger)
 
@@ -156,17 +151,15 @@ class SampledRequest(Tenant, Base):
         Base.__table_args__,
     )
 
-    client_id: Mapped[UUID] = mapped_column(Uuid)
-    at: Mapped[datetime] = mapped_column(UtcDateTime)
+    client_id: Mapped[UUID]
+    at: Mapped[datetime]
     request_id: Mapped[str] = mapped_column(Identifier(64), comment="req_…, of the response header")
     endpoint: Mapped[str] = mapped_column(Identifier(32), comment="authorize, token, introspect …")
     method: Mapped[str] = mapped_column(Identifier(8))
     status: Mapped[int] = mapped_column()
-    parameters: Mapped[dict[str, Any]] = mapped_column(
-        Json, comment="parameters of the request, without secrets"
-    )
+    parameters: Mapped[dict[str, Any]] = mapped_column(comment="parameters of the request, without secrets")
     address: Mapped[str | None] = mapped_column(Identifier(64))
-    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+    expires_at: Mapped[datetime] = mapped_column(index=True)
 
 
 class OutboxMessage(Tenant, Base):
@@ -184,15 +177,15 @@ class OutboxMessage(Tenant, Base):
         Identifier(64),
         comment="public id of the receiver, which is skipped for a while if it does not respond",
     )
-    payload: Mapped[dict[str, Any]] = mapped_column(Json)
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    payload: Mapped[dict[str, Any]]
+    created_at: Mapped[datetime]
     available_at: Mapped[datetime] = mapped_column(
-        UtcDateTime, comment="time of the next attempt, or the end of the lease while it is being delivered"
+        comment="time of the next attempt, or the end of the lease while it is being delivered"
     )
     attempts: Mapped[int] = mapped_column(default=0)
-    done_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    done_at: Mapped[datetime | None]
     outcome: Mapped[str | None] = mapped_column(Identifier(16), comment="delivered, refused, given_up")
-    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True, comment="time of the last attempt")
+    expires_at: Mapped[datetime] = mapped_column(index=True, comment="time of the last attempt")
 
 
 class Revocation(Tenant, Base):
@@ -207,10 +200,8 @@ class Revocation(Tenant, Base):
         LargeBinary(32).with_variant(mysql.VARBINARY(32), "mysql", "mariadb"),
         comment="row id, or the organization's key",
     )
-    not_before: Mapped[datetime] = mapped_column(UtcDateTime, comment="what was issued before is revoked")
-    expires_at: Mapped[datetime] = mapped_column(
-        UtcDateTime, index=True, comment="when everything it names has expired"
-    )
+    not_before: Mapped[datetime] = mapped_column(comment="what was issued before is revoked")
+    expires_at: Mapped[datetime] = mapped_column(index=True, comment="when everything it names has expired")
 
 
 class IdempotencyKey(Base):
@@ -223,8 +214,8 @@ class IdempotencyKey(Base):
     body_digest: Mapped[bytes] = mapped_column(Digest)
     status: Mapped[int | None] = mapped_column(comment="NULL while the first request is in progress")
     response: Mapped[bytes | None] = mapped_column(Sealed)
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+    created_at: Mapped[datetime]
+    expires_at: Mapped[datetime] = mapped_column(index=True)
 
 
 class CacheInvalidation(Tenant, Base):
@@ -235,7 +226,7 @@ class CacheInvalidation(Tenant, Base):
 
     __tablename__ = "view_changes"
 
-    at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+    at: Mapped[datetime] = mapped_column(index=True)
     is_for_all: Mapped[bool] = mapped_column(default=False, comment="whether it concerns all organizations")
 
 
@@ -249,9 +240,9 @@ class UsedIdentifier(Base):
     organization_id: Mapped[str] = mapped_column(Identifier(ROUTING_KEY_LENGTH), primary_key=True)
     digest: Mapped[bytes] = mapped_column(Digest, primary_key=True, comment="purpose, owner and value")
     attempt: Mapped[UUID] = mapped_column(
-        Uuid, comment="attempt that wrote it, to distinguish a lost response from a replay"
+        comment="attempt that wrote it, to distinguish a lost response from a replay"
     )
-    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+    expires_at: Mapped[datetime] = mapped_column(index=True)
 
 
 class Lease(Base):
@@ -261,7 +252,7 @@ class Lease(Base):
 
     name: Mapped[str] = mapped_column(Identifier(64), primary_key=True)
     holder: Mapped[str] = mapped_column(Identifier(64))
-    expires_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    expires_at: Mapped[datetime]
 
 
 class InstanceFact(Base):
@@ -270,8 +261,8 @@ class InstanceFact(Base):
     __tablename__ = "instance_facts"
 
     name: Mapped[str] = mapped_column(Identifier(64), primary_key=True)
-    value: Mapped[dict[str, Any]] = mapped_column(Json)
-    updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    value: Mapped[dict[str, Any]]
+    updated_at: Mapped[datetime]
 
 
 class RevocationReceipt(Tenant, Base):
@@ -289,21 +280,17 @@ class RevocationReceipt(Tenant, Base):
     subject: Mapped[str] = mapped_column(
         Identifier(64), comment="public id of the selected object, which may have been deleted since"
     )
-    issued_before: Mapped[datetime] = mapped_column(UtcDateTime, comment="what was issued before is revoked")
+    issued_before: Mapped[datetime] = mapped_column(comment="what was issued before is revoked")
     sessions: Mapped[bool] = mapped_column(comment="whether sessions were revoked too")
     reason: Mapped[str | None] = mapped_column(String(500))
-    counts: Mapped[dict[str, Any]] = mapped_column(
-        Json, comment="number of active objects, each count capped"
-    )
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    counts: Mapped[dict[str, Any]] = mapped_column(comment="number of active objects, each count capped")
+    created_at: Mapped[datetime]
     created_by: Mapped[str | None] = mapped_column(String(200))
     created_by_id: Mapped[str | None] = mapped_column(Identifier(64), comment="public id of the requester")
     settled_at: Mapped[datetime | None] = mapped_column(
-        UtcDateTime, comment="when the rows of revoked sessions were deleted and clients were notified"
+        comment="when the rows of revoked sessions were deleted and clients were notified"
     )
-    expires_at: Mapped[datetime] = mapped_column(
-        UtcDateTime, index=True, comment="kept as long as audit events"
-    )
+    expires_at: Mapped[datetime] = mapped_column(index=True, comment="kept as long as audit events")
 
 
 class Webhook(Tenant, Base):
@@ -313,7 +300,7 @@ class Webhook(Tenant, Base):
 
     url: Mapped[str] = mapped_column(String(2048))
     description: Mapped[str] = mapped_column(String(200))
-    event_types: Mapped[list[str]] = mapped_column(Json, comment="names, groups such as user.*, or *")
+    event_types: Mapped[list[str]] = mapped_column(comment="names, groups such as user.*, or *")
     status: Mapped[str] = mapped_column(Identifier(16), comment="enabled, disabled")
     disabled_because: Mapped[str | None] = mapped_column(
         Identifier(16), comment="person, failing, gone, backlog; NULL while it is enabled"
@@ -324,16 +311,14 @@ class Webhook(Tenant, Base):
     sealed_previous_secret: Mapped[bytes | None] = mapped_column(
         Sealed, comment="previous signing secret, also used until previous_secret_until"
     )
-    previous_secret_until: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    failing_since: Mapped[datetime | None] = mapped_column(
-        UtcDateTime, comment="the first failure after the last success"
-    )
+    previous_secret_until: Mapped[datetime | None]
+    failing_since: Mapped[datetime | None] = mapped_column(comment="the first failure after the last success")
     version: Mapped[int]
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    created_at: Mapped[datetime]
     created_by: Mapped[str | None] = mapped_column(String(200))
-    updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    updated_at: Mapped[datetime]
     deleted_at: Mapped[datetime | None] = mapped_column(
-        UtcDateTime, index=True, comment="the row is deleted after its deliveries"
+        index=True, comment="the row is deleted after its deliveries"
     )
 
 
@@ -347,20 +332,18 @@ class WebhookDelivery(Tenant, Base):
         Base.__table_args__,
     )
 
-    webhook_id: Mapped[UUID] = mapped_column(Uuid)
-    message_id: Mapped[UUID] = mapped_column(
-        Uuid, comment="message of the outbox, which may have been deleted"
-    )
+    webhook_id: Mapped[UUID]
+    message_id: Mapped[UUID] = mapped_column(comment="message of the outbox, which may have been deleted")
     event_type: Mapped[str] = mapped_column(Identifier(64))
-    body: Mapped[dict[str, Any]] = mapped_column(Json)
+    body: Mapped[dict[str, Any]]
     status: Mapped[str] = mapped_column(
         Identifier(16), comment="pending, delivered, failed; also pending if the outbox gave up"
     )
     attempts: Mapped[int]
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    attempted_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    created_at: Mapped[datetime]
+    attempted_at: Mapped[datetime | None]
     duration_ms: Mapped[int | None]
     response_status: Mapped[int | None] = mapped_column(comment="NULL without a complete response")
-    response_headers: Mapped[dict[str, str] | None] = mapped_column(Json, comment="some headers, truncated")
+    response_headers: Mapped[dict[str, str] | None] = mapped_column(comment="some headers, truncated")
     failure: Mapped[str | None] = mapped_column(String(200), comment="why the last attempt failed")
-    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+    expires_at: Mapped[datetime] = mapped_column(index=True)

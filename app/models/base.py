@@ -15,7 +15,7 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, ForeignKeyConstraint, LargeBinary, MetaData, Text
 from sqlalchemy.dialects import mysql
 from sqlalchemy.engine import Dialect
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, registry
 from sqlalchemy.types import DateTime, TypeDecorator
 
 from app.rules.identifiers import ROUTING_KEY_LENGTH
@@ -30,13 +30,6 @@ NAMING_CONVENTION = {
 
 
 TABLE_OPTIONS = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin"}
-
-
-class Base(DeclarativeBase):
-    """Base class of all models, with utf8mb4 and InnoDB on MySQL and MariaDB."""
-
-    metadata = MetaData(naming_convention=NAMING_CONVENTION)
-    __table_args__: Any = TABLE_OPTIONS
 
 
 class Uuid(TypeDecorator[UUID]):
@@ -155,6 +148,24 @@ class Json(TypeDecorator[Any]):
         return None if value is None else json.loads(value)
 
 
+# The column types of annotations. A column that needs another one names it.
+_TYPES: dict[Any, Any] = {
+    datetime: UtcDateTime,
+    UUID: Uuid,
+    dict[str, Any]: Json,
+    dict[str, int]: Json,
+    dict[str, str]: Json,
+    list[str]: Json,
+}
+
+
+class Base(DeclarativeBase):
+    """Base class of all models, with utf8mb4 and InnoDB on MySQL and MariaDB."""
+
+    registry = registry(metadata=MetaData(naming_convention=NAMING_CONVENTION), type_annotation_map=_TYPES)
+    __table_args__: Any = TABLE_OPTIONS
+
+
 class Tenant:
     """A row of an organization. Its key leads the primary key, so that rows of one organization are stored together.
 
@@ -164,7 +175,7 @@ class Tenant:
     organization_id: Mapped[str] = mapped_column(
         Identifier(ROUTING_KEY_LENGTH), primary_key=True, comment="routing key of the organization"
     )
-    id: Mapped[UUID] = mapped_column(Uuid, primary_key=True, comment="UUIDv7 made by the application")
+    id: Mapped[UUID] = mapped_column(primary_key=True, comment="UUIDv7 made by the application")
 
 
 def has_key(model: Any, organization_id: Any, row_id: Any) -> ColumnElement[bool]:

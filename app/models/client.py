@@ -14,11 +14,8 @@ from app.models.base import (
     Base,
     Digest,
     Identifier,
-    Json,
     Sealed,
     Tenant,
-    UtcDateTime,
-    Uuid,
     within_organization,
 )
 
@@ -52,28 +49,28 @@ class Client(Tenant, Base):
         comment="client_id of a client that is identified by the URL of its metadata document",
     )
     document: Mapped[dict[str, Any]] = mapped_column(
-        Json, comment="client metadata (RFC 7591 names), as rules/client_metadata completed it"
+        comment="client metadata (RFC 7591 names), as rules/client_metadata completed it"
     )
     version: Mapped[int] = mapped_column(
         default=1, comment="incremented by each change of the client or its credentials"
     )
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    created_at: Mapped[datetime]
     created_by: Mapped[str | None] = mapped_column(String(200))
     created_by_user_id: Mapped[UUID | None] = mapped_column(
-        Uuid, comment="may be a root user, hence no foreign key"
+        comment="may be a root user, hence no foreign key"
     )
-    updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    last_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime, comment="sampled")
+    updated_at: Mapped[datetime]
+    last_used_at: Mapped[datetime | None] = mapped_column(comment="sampled")
     pkce_used_at: Mapped[datetime | None] = mapped_column(
-        UtcDateTime, comment="when it last redeemed a code with PKCE, sampled"
+        comment="when it last redeemed a code with PKCE, sampled"
     )
     pkce_omitted_at: Mapped[datetime | None] = mapped_column(
-        UtcDateTime, comment="when it last redeemed a code without PKCE, sampled"
+        comment="when it last redeemed a code without PKCE, sampled"
     )
     tokens_not_before: Mapped[datetime | None] = mapped_column(
-        UtcDateTime, comment="what was issued before is revoked; a revocation only moves it forward"
+        comment="what was issued before is revoked; a revocation only moves it forward"
     )
-    deleted_at: Mapped[datetime | None] = mapped_column(UtcDateTime, index=True)
+    deleted_at: Mapped[datetime | None] = mapped_column(index=True)
 
 
 class Scope(Tenant, Base):
@@ -96,10 +93,10 @@ class Scope(Tenant, Base):
         default=False, comment="whether it is a scope of OpenID Connect"
     )
     resource_id: Mapped[UUID | None] = mapped_column(
-        Uuid, comment="API that the scope belongs to; NULL: no particular one"
+        comment="API that the scope belongs to; NULL: no particular one"
     )
     version: Mapped[int] = mapped_column(default=1, comment="incremented by each change of its texts")
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    created_at: Mapped[datetime]
     created_by: Mapped[str | None] = mapped_column(String(200))
 
 
@@ -117,21 +114,21 @@ class ClientRequest(Tenant, Base):
         Base.__table_args__,
     )
 
-    client_id: Mapped[UUID] = mapped_column(Uuid)
-    user_id: Mapped[UUID] = mapped_column(Uuid, comment="requesting member")
+    client_id: Mapped[UUID]
+    user_id: Mapped[UUID] = mapped_column(comment="requesting member")
     is_open: Mapped[bool | None] = mapped_column(comment="true while it is undecided, then NULL")
     status: Mapped[str] = mapped_column(Identifier(16), comment="open, approved, declined")
     scope: Mapped[str] = mapped_column(
         String(4000), comment="scopes that the client requested, space-separated"
     )
     reason: Mapped[str] = mapped_column(String(300), comment="message of the member")
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    decided_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    created_at: Mapped[datetime]
+    decided_at: Mapped[datetime | None]
     decided_by: Mapped[str | None] = mapped_column(String(200))
     message: Mapped[str | None] = mapped_column(
         String(300), comment="message of the administrator to the member"
     )
-    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+    expires_at: Mapped[datetime] = mapped_column(index=True)
 
 
 class RegistrationToken(Tenant, Base):
@@ -150,11 +147,11 @@ class RegistrationToken(Tenant, Base):
         comment="NULL: limited only by the organization's number of clients"
     )
     uses: Mapped[int] = mapped_column(default=0)
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    created_at: Mapped[datetime]
     created_by: Mapped[str | None] = mapped_column(String(200))
-    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
-    last_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    expires_at: Mapped[datetime] = mapped_column(index=True)
+    last_used_at: Mapped[datetime | None]
+    revoked_at: Mapped[datetime | None]
 
 
 class ClientRegistration(Tenant, Base):
@@ -179,17 +176,15 @@ class ClientRegistration(Tenant, Base):
 
     access_digest: Mapped[bytes | None] = mapped_column(Digest, comment="registration access token")
     registration_token_id: Mapped[UUID | None] = mapped_column(
-        Uuid, comment="initial access token, which may have been deleted"
+        comment="initial access token, which may have been deleted"
     )
     address_digest: Mapped[bytes | None] = mapped_column(
         Digest, comment="digest of the document's URL; NULL after the client was deleted"
     )
-    fetched_at: Mapped[datetime | None] = mapped_column(
-        UtcDateTime, comment="when the document was last read"
-    )
-    fresh_until: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    fetched_at: Mapped[datetime | None] = mapped_column(comment="when the document was last read")
+    fresh_until: Mapped[datetime | None]
     idle_check_at: Mapped[datetime | None] = mapped_column(
-        UtcDateTime, comment="when to check whether it is still used; NULL after it was deleted"
+        comment="when to check whether it is still used; NULL after it was deleted"
     )
 
 
@@ -210,11 +205,8 @@ class ClientLogo(Tenant, Base):
         Digest, comment="digest of the logo_uri that it was fetched from"
     )
     digest: Mapped[bytes] = mapped_column(Digest, comment="digest of the image, which is its name in URLs")
-    picture: Mapped[bytes] = mapped_column(
-        _IMAGE,
-        comment="re-encoded PNG, at most 256x256",
-    )
-    fetched_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    picture: Mapped[bytes] = mapped_column(_IMAGE, comment="re-encoded PNG, at most 256x256")
+    fetched_at: Mapped[datetime]
 
 
 class OrganizationLogo(Tenant, Base):
@@ -228,7 +220,7 @@ class OrganizationLogo(Tenant, Base):
 
     digest: Mapped[bytes] = mapped_column(Digest, comment="digest of the image, which is its name in URLs")
     picture: Mapped[bytes] = mapped_column(_IMAGE, comment="re-encoded PNG, at most 256x256")
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    created_at: Mapped[datetime]
 
 
 class Resource(Tenant, Base):
@@ -257,19 +249,17 @@ class Resource(Tenant, Base):
     )
     status: Mapped[str] = mapped_column(Identifier(16), default=ACTIVE, comment="active, disabled")
     access_policy: Mapped[str] = mapped_column(
-        Identifier(16),
-        default="approval",
-        comment="open, approval, listed: which clients get tokens",
+        Identifier(16), default="approval", comment="open, approval, listed: which clients get tokens"
     )
     version: Mapped[int] = mapped_column(
         default=1, comment="incremented by each change of the API or its scopes"
     )
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    created_at: Mapped[datetime]
     created_by: Mapped[str | None] = mapped_column(String(200))
     created_by_user_id: Mapped[UUID | None] = mapped_column(
-        Uuid, comment="may be a root user, hence no foreign key"
+        comment="may be a root user, hence no foreign key"
     )
-    updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    updated_at: Mapped[datetime]
 
 
 class ClientAccess(Tenant, Base):
@@ -289,19 +279,19 @@ class ClientAccess(Tenant, Base):
         Base.__table_args__,
     )
 
-    client_id: Mapped[UUID] = mapped_column(Uuid)
-    resource_id: Mapped[UUID] = mapped_column(Uuid)
+    client_id: Mapped[UUID]
+    resource_id: Mapped[UUID]
     status: Mapped[str] = mapped_column(Identifier(16), comment="requested, granted, declined, withdrawn")
-    scopes: Mapped[list[str]] = mapped_column(Json, comment="names of the API's scopes, possibly none")
+    scopes: Mapped[list[str]] = mapped_column(comment="names of the API's scopes, possibly none")
     reason: Mapped[str | None] = mapped_column(String(300), comment="why the developer requests it")
     message: Mapped[str | None] = mapped_column(String(300), comment="message to the developer")
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    created_at: Mapped[datetime]
     created_by: Mapped[str | None] = mapped_column(String(200))
     created_by_user_id: Mapped[UUID | None] = mapped_column(
-        Uuid, comment="may be a root user, hence no foreign key"
+        comment="may be a root user, hence no foreign key"
     )
     decided_at: Mapped[datetime | None] = mapped_column(
-        UtcDateTime, comment="after a withdrawal: tokens issued before are revoked"
+        comment="after a withdrawal: tokens issued before are revoked"
     )
     decided_by: Mapped[str | None] = mapped_column(String(200))
 
@@ -317,41 +307,39 @@ class Credential(Tenant, Base):
         Base.__table_args__,
     )
 
-    client_id: Mapped[UUID] = mapped_column(Uuid)
+    client_id: Mapped[UUID]
     name: Mapped[str] = mapped_column(String(100))
     digest: Mapped[bytes] = mapped_column(Digest)
     hint: Mapped[str] = mapped_column(Identifier(8), comment="last four characters")
     sealed: Mapped[bytes | None] = mapped_column(
         Sealed, comment="NULL where the organization shows secrets once"
     )
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    created_at: Mapped[datetime]
     created_by: Mapped[str | None] = mapped_column(String(200))
-    expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime, index=True)
-    retiring_since: Mapped[datetime | None] = mapped_column(
-        UtcDateTime, comment="set by a rotation that may be cancelled"
-    )
+    expires_at: Mapped[datetime | None] = mapped_column(index=True)
+    retiring_since: Mapped[datetime | None] = mapped_column(comment="set by a rotation that may be cancelled")
     previous_expires_at: Mapped[datetime | None] = mapped_column(
-        UtcDateTime, comment="expiry that cancelling the rotation restores"
+        comment="expiry that cancelling the rotation restores"
     )
     takes_tokens: Mapped[bool] = mapped_column(
         default=False, comment="whether its tokens are revoked when it expires"
     )
     notified_at: Mapped[datetime | None] = mapped_column(
-        UtcDateTime, comment="when its owners were notified that it expires while it is used"
+        comment="when its owners were notified that it expires while it is used"
     )
-    revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    revoked_at: Mapped[datetime | None]
     revoked_by: Mapped[str | None] = mapped_column(String(200))
     tokens_revoked_at: Mapped[datetime | None] = mapped_column(
-        UtcDateTime, comment="set if no token issued with it is active"
+        comment="set if no token issued with it is active"
     )
     tokens_not_before: Mapped[datetime | None] = mapped_column(
-        UtcDateTime, comment="tokens issued with it before are revoked; a revocation only moves it forward"
+        comment="tokens issued with it before are revoked; a revocation only moves it forward"
     )
     confirmed_at: Mapped[datetime | None] = mapped_column(
-        UtcDateTime, comment="when a secret from before a restore was confirmed"
+        comment="when a secret from before a restore was confirmed"
     )
-    first_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    last_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime, comment="sampled")
+    first_used_at: Mapped[datetime | None]
+    last_used_at: Mapped[datetime | None] = mapped_column(comment="sampled")
     last_used_address: Mapped[str | None] = mapped_column(Identifier(64))
 
 
@@ -368,7 +356,7 @@ class CredentialUse(Tenant, Base):
         Base.__table_args__,
     )
 
-    credential_id: Mapped[UUID] = mapped_column(Uuid)
+    credential_id: Mapped[UUID]
     address: Mapped[str] = mapped_column(Identifier(64))
-    last_used_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+    last_used_at: Mapped[datetime]
+    expires_at: Mapped[datetime] = mapped_column(index=True)

@@ -13,11 +13,8 @@ from app.models.base import (
     Base,
     Digest,
     Identifier,
-    Json,
     Sealed,
     Tenant,
-    UtcDateTime,
-    Uuid,
     within_organization,
 )
 
@@ -34,15 +31,15 @@ class Consent(Tenant, Base):
         Base.__table_args__,
     )
 
-    user_id: Mapped[UUID] = mapped_column(Uuid)
-    client_id: Mapped[UUID] = mapped_column(Uuid)
+    user_id: Mapped[UUID]
+    client_id: Mapped[UUID]
     scope: Mapped[str] = mapped_column(String(4000), comment="allowed scopes, space-separated")
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    last_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime, comment="sampled")
+    created_at: Mapped[datetime]
+    updated_at: Mapped[datetime]
+    expires_at: Mapped[datetime | None]
+    last_used_at: Mapped[datetime | None] = mapped_column(comment="sampled")
     shown: Mapped[dict[str, Any] | None] = mapped_column(
-        Json, comment="metadata of the client at that time: its name, and digests of the rest"
+        comment="metadata of the client at that time: its name, and digests of the rest"
     )
     declined: Mapped[str | None] = mapped_column(
         String(4000), comment="optional scopes that the user declined, space-separated"
@@ -66,21 +63,21 @@ class AuthorizationRequest(Tenant, Base):
 
     digest: Mapped[bytes] = mapped_column(Digest)
     browser_digest: Mapped[bytes] = mapped_column(Digest, comment="browser that started it")
-    client_id: Mapped[UUID] = mapped_column(Uuid)
+    client_id: Mapped[UUID]
     network: Mapped[str] = mapped_column(Identifier(64), comment="network that rate limits count by")
-    parameters: Mapped[dict[str, Any]] = mapped_column(Json)
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+    parameters: Mapped[dict[str, Any]]
+    created_at: Mapped[datetime]
+    expires_at: Mapped[datetime] = mapped_column(index=True)
     shown_digest: Mapped[bytes | None] = mapped_column(
         Digest, comment="digest of what the consent page showed: user, client, scopes"
     )
     selected_session_id: Mapped[UUID | None] = mapped_column(
-        Uuid, comment="session chosen for prompt=select_account"
+        comment="session chosen for prompt=select_account"
     )
     pushed_request_id: Mapped[UUID | None] = mapped_column(
-        Uuid, comment="pushed request, used up with this one; it may have been deleted, hence no foreign key"
+        comment="pushed request, used up with this one; it may have been deleted, hence no foreign key"
     )
-    completed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    completed_at: Mapped[datetime | None]
 
 
 class PlaygroundRun(Tenant, Base):
@@ -100,16 +97,13 @@ class PlaygroundRun(Tenant, Base):
     )
     browser_digest: Mapped[bytes] = mapped_column(Digest, comment="browser that started it")
     user_id: Mapped[UUID] = mapped_column(
-        Uuid,
-        comment="user who started it; users of root belong to another organization, hence no foreign key",
+        comment="user who started it; users of root belong to another organization, hence no foreign key"
     )
-    client_id: Mapped[UUID] = mapped_column(Uuid)
+    client_id: Mapped[UUID]
     sealed: Mapped[bytes] = mapped_column(Sealed, comment="choices, verifier, requests and responses")
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
-    redeemed_at: Mapped[datetime | None] = mapped_column(
-        UtcDateTime, comment="from then on its state is invalid"
-    )
+    created_at: Mapped[datetime]
+    expires_at: Mapped[datetime] = mapped_column(index=True)
+    redeemed_at: Mapped[datetime | None] = mapped_column(comment="from then on its state is invalid")
 
 
 class AuthorizationCode(Tenant, Base):
@@ -126,13 +120,11 @@ class AuthorizationCode(Tenant, Base):
     )
 
     digest: Mapped[bytes] = mapped_column(Digest)
-    client_id: Mapped[UUID] = mapped_column(Uuid)
-    user_id: Mapped[UUID] = mapped_column(Uuid)
-    session_id: Mapped[UUID | None] = mapped_column(
-        Uuid, comment="outlives the session row, hence no foreign key"
-    )
+    client_id: Mapped[UUID]
+    user_id: Mapped[UUID]
+    session_id: Mapped[UUID | None] = mapped_column(comment="outlives the session row, hence no foreign key")
     grant_id: Mapped[UUID] = mapped_column(
-        Uuid, comment="chosen when the code is issued, stored when it is redeemed; a replay revokes it"
+        comment="chosen when the code is issued, stored when it is redeemed; a replay revokes it"
     )
     redirect_uri: Mapped[str] = mapped_column(String(2048))
     scope: Mapped[str] = mapped_column(String(4000))
@@ -140,7 +132,7 @@ class AuthorizationCode(Tenant, Base):
     code_challenge: Mapped[str | None] = mapped_column(
         Identifier(43), comment="S256 (RFC 7636); NULL without PKCE"
     )
-    auth_time: Mapped[datetime] = mapped_column(UtcDateTime)
+    auth_time: Mapped[datetime]
     amr: Mapped[str] = mapped_column(Identifier(64))
     acr: Mapped[str | None] = mapped_column(
         Identifier(128), comment="authentication context class of the sign-in"
@@ -149,21 +141,21 @@ class AuthorizationCode(Tenant, Base):
         String(3200), default="", comment="resource indicators allowed, space-separated (RFC 8707)"
     )
     claims: Mapped[dict[str, Any] | None] = mapped_column(
-        Json, comment="the claims parameter, as understood (OIDC Core 5.5)"
+        comment="the claims parameter, as understood (OIDC Core 5.5)"
     )
     dpop_jkt: Mapped[str | None] = mapped_column(
         Identifier(43), comment="thumbprint of the key that must redeem it (RFC 9449 section 10)"
     )
-    issued_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    expires_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    issued_at: Mapped[datetime]
+    expires_at: Mapped[datetime]
     grant_ends_at: Mapped[datetime | None] = mapped_column(
-        UtcDateTime, comment="expiry of the consent, and so of everything issued for the code"
+        comment="expiry of the consent, and so of everything issued for the code"
     )
-    used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    used_at: Mapped[datetime | None]
     attempt: Mapped[UUID | None] = mapped_column(
-        Uuid, comment="attempt that claimed it, to distinguish a lost response from theft"
+        comment="attempt that claimed it, to distinguish a lost response from theft"
     )
-    purge_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+    purge_at: Mapped[datetime] = mapped_column(index=True)
 
 
 class Grant(Tenant, Base):
@@ -184,50 +176,44 @@ class Grant(Tenant, Base):
         Base.__table_args__,
     )
 
-    client_id: Mapped[UUID] = mapped_column(Uuid)
-    user_id: Mapped[UUID] = mapped_column(Uuid)
-    session_id: Mapped[UUID | None] = mapped_column(
-        Uuid, comment="outlives the session row, hence no foreign key"
-    )
+    client_id: Mapped[UUID]
+    user_id: Mapped[UUID]
+    session_id: Mapped[UUID | None] = mapped_column(comment="outlives the session row, hence no foreign key")
     scope: Mapped[str] = mapped_column(String(4000))
-    auth_time: Mapped[datetime] = mapped_column(UtcDateTime)
+    auth_time: Mapped[datetime]
     amr: Mapped[str] = mapped_column(Identifier(64))
     acr: Mapped[str | None] = mapped_column(Identifier(128))
     resource: Mapped[str] = mapped_column(
         String(3200), default="", comment="resource indicators allowed, space-separated (RFC 8707)"
     )
     claims: Mapped[dict[str, Any] | None] = mapped_column(
-        Json, comment="the claims parameter, as understood (OIDC Core 5.5)"
+        comment="the claims parameter, as understood (OIDC Core 5.5)"
     )
     dpop_jkt: Mapped[str | None] = mapped_column(
         Identifier(43), comment="the key that its refresh tokens are bound to (RFC 9449 section 5)"
     )
     credential_id: Mapped[UUID | None] = mapped_column(
-        Uuid,
-        comment="secret that the code was redeemed with; no foreign key, because it may have been deleted",
+        comment="secret that the code was redeemed with; no foreign key, because it may have been deleted"
     )
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    created_at: Mapped[datetime]
     allowed_at: Mapped[datetime] = mapped_column(
-        UtcDateTime, comment="when the code was issued or the device approved; cutoffs are compared with it"
+        comment="when the code was issued or the device approved; cutoffs are compared with it"
     )
     expires_at: Mapped[datetime] = mapped_column(
-        UtcDateTime, index=True, comment="absolute expiry; rotation never extends it"
+        index=True, comment="absolute expiry; rotation never extends it"
     )
-    idle_expires_at: Mapped[datetime | None] = mapped_column(
-        UtcDateTime, comment="expiry of the current refresh token"
-    )
+    idle_expires_at: Mapped[datetime | None] = mapped_column(comment="expiry of the current refresh token")
     refreshed_at: Mapped[datetime | None] = mapped_column(
-        UtcDateTime,
-        comment="last use of the refresh token; NULL without one, and for older rows",
+        comment="last use of the refresh token; NULL without one, and for older rows"
     )
     generation: Mapped[int] = mapped_column(default=0, comment="how often it was rotated")
     refresh_digest: Mapped[bytes | None] = mapped_column(
         Digest, comment="the current refresh token; NULL without one"
     )
     previous_digest: Mapped[bytes | None] = mapped_column(Digest, comment="previous refresh token")
-    rotated_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    rotated_at: Mapped[datetime | None]
     sealed_answer: Mapped[bytes | None] = mapped_column(
         Sealed, comment="last response, sealed with the presented token (RF-3)"
     )
-    revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    revoked_at: Mapped[datetime | None]
     revoked_reason: Mapped[str | None] = mapped_column(Identifier(64))

@@ -15,8 +15,6 @@ from app.models.base import (
     Identifier,
     Sealed,
     Tenant,
-    UtcDateTime,
-    Uuid,
     within_organization,
 )
 from app.rules.identifiers import ROUTING_KEY_LENGTH
@@ -32,13 +30,13 @@ class AuthenticatorApp(Base):
     )
 
     organization_id: Mapped[str] = mapped_column(Identifier(ROUTING_KEY_LENGTH), primary_key=True)
-    user_id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
+    user_id: Mapped[UUID] = mapped_column(primary_key=True)
     sealed_secret: Mapped[bytes] = mapped_column(Sealed)
     last_step: Mapped[int] = mapped_column(
         BigInteger, comment="time step of the code used last: only later ones count"
     )
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    last_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    created_at: Mapped[datetime]
+    last_used_at: Mapped[datetime | None]
 
 
 class RecoveryCode(Base):
@@ -53,9 +51,9 @@ class RecoveryCode(Base):
 
     organization_id: Mapped[str] = mapped_column(Identifier(ROUTING_KEY_LENGTH), primary_key=True)
     digest: Mapped[bytes] = mapped_column(Digest, primary_key=True)
-    user_id: Mapped[UUID] = mapped_column(Uuid)
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    user_id: Mapped[UUID]
+    created_at: Mapped[datetime]
+    used_at: Mapped[datetime | None]
 
 
 class PendingSignIn(Tenant, Base):
@@ -70,15 +68,14 @@ class PendingSignIn(Tenant, Base):
     )
 
     digest: Mapped[bytes] = mapped_column(Digest)
-    user_id: Mapped[UUID] = mapped_column(Uuid)
+    user_id: Mapped[UUID]
     browser_digest: Mapped[bytes] = mapped_column(Digest, comment="browser that completed the first step")
     known_browser_id: Mapped[UUID | None] = mapped_column(
-        Uuid,
-        comment="known browser in which it was started; NULL: unknown; no foreign key, because it may exist longer",
+        comment="known browser in which it was started; NULL: unknown; no foreign key, because it may exist longer"
     )
     amr: Mapped[str] = mapped_column(Identifier(64), comment="authentication methods so far (RFC 8176)")
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+    created_at: Mapped[datetime]
+    expires_at: Mapped[datetime] = mapped_column(index=True)
 
 
 class SecondFactorTry(Base):
@@ -91,14 +88,13 @@ class SecondFactorTry(Base):
     )
 
     organization_id: Mapped[str] = mapped_column(Identifier(ROUTING_KEY_LENGTH), primary_key=True)
-    user_id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
+    user_id: Mapped[UUID] = mapped_column(primary_key=True)
     failures: Mapped[int] = mapped_column()
     total: Mapped[int] = mapped_column(
-        default=0,
-        comment="incorrect codes since the last correct one, or since a month without any",
+        default=0, comment="incorrect codes since the last correct one, or since a month without any"
     )
-    failed_at: Mapped[datetime] = mapped_column(UtcDateTime, comment="time of the last one")
-    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+    failed_at: Mapped[datetime] = mapped_column(comment="time of the last one")
+    expires_at: Mapped[datetime] = mapped_column(index=True)
 
 
 class PasskeyHandle(Base):
@@ -112,7 +108,7 @@ class PasskeyHandle(Base):
     )
 
     organization_id: Mapped[str] = mapped_column(Identifier(ROUTING_KEY_LENGTH), primary_key=True)
-    user_id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
+    user_id: Mapped[UUID] = mapped_column(primary_key=True)
     handle: Mapped[str] = mapped_column(Identifier(43), comment="256 random bits, base64url")
 
 
@@ -127,7 +123,7 @@ class Passkey(Tenant, Base):
         Base.__table_args__,
     )
 
-    user_id: Mapped[UUID] = mapped_column(Uuid)
+    user_id: Mapped[UUID]
     credential_id: Mapped[str] = mapped_column(
         Identifier(1364), comment="at most 1023 bytes that the authenticator chose, base64url"
     )
@@ -138,9 +134,7 @@ class Passkey(Tenant, Base):
         BigInteger, comment="signature counter of the last use; must increase, unless it stays 0"
     )
     transports: Mapped[str] = mapped_column(Identifier(128), comment="transports: internal, usb …")
-    aaguid: Mapped[UUID] = mapped_column(
-        Uuid, comment="model of the authenticator as reported; zero if unknown"
-    )
+    aaguid: Mapped[UUID] = mapped_column(comment="model of the authenticator as reported; zero if unknown")
     name: Mapped[str] = mapped_column(String(60))
     may_sync: Mapped[bool] = mapped_column(comment="its private key may be copied to other devices")
     is_synced: Mapped[bool] = mapped_column(comment="its private key was backed up when it was last used")
@@ -148,5 +142,5 @@ class Passkey(Tenant, Base):
         comment="discoverable and verifies the user, so it can sign in without email and password"
     )
     user_agent: Mapped[str] = mapped_column(String(255), comment="browser in which it was created")
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    last_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    created_at: Mapped[datetime]
+    last_used_at: Mapped[datetime | None]

@@ -13,8 +13,6 @@ from app.models.base import (
     Digest,
     Identifier,
     Tenant,
-    UtcDateTime,
-    Uuid,
     within_organization,
 )
 from app.rules.identifiers import ROUTING_KEY_LENGTH
@@ -32,13 +30,13 @@ class Session(Tenant, Base):
     )
 
     digest: Mapped[bytes] = mapped_column(Digest)
-    user_id: Mapped[UUID] = mapped_column(Uuid)
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    authenticated_at: Mapped[datetime] = mapped_column(UtcDateTime, comment="auth_time of OpenID Connect")
+    user_id: Mapped[UUID]
+    created_at: Mapped[datetime]
+    authenticated_at: Mapped[datetime] = mapped_column(comment="auth_time of OpenID Connect")
     amr: Mapped[str] = mapped_column(Identifier(64), default="pwd", comment="RFC 8176, space-separated")
-    last_seen_at: Mapped[datetime] = mapped_column(UtcDateTime, comment="sampled, at most once a minute")
-    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True, comment="absolute expiry")
-    revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    last_seen_at: Mapped[datetime] = mapped_column(comment="sampled, at most once a minute")
+    expires_at: Mapped[datetime] = mapped_column(index=True, comment="absolute expiry")
+    revoked_at: Mapped[datetime | None]
     address: Mapped[str | None] = mapped_column(Identifier(64))
     user_agent: Mapped[str] = mapped_column(String(255), default="")
 
@@ -56,20 +54,15 @@ class SessionClient(Base):
 
     organization_id: Mapped[str] = mapped_column(Identifier(ROUTING_KEY_LENGTH), primary_key=True)
     session_id: Mapped[UUID] = mapped_column(
-        Uuid,
         primary_key=True,
         comment="session whose end it is notified of; no foreign key, because it is read after that",
     )
-    client_id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
+    client_id: Mapped[UUID] = mapped_column(primary_key=True)
     sid: Mapped[UUID] = mapped_column(
-        Uuid,
-        primary_key=True,
-        comment="session named in its ID token, which a later one may have replaced",
+        primary_key=True, comment="session named in its ID token, which a later one may have replaced"
     )
-    user_id: Mapped[UUID] = mapped_column(Uuid)
-    expires_at: Mapped[datetime] = mapped_column(
-        UtcDateTime, index=True, comment="when the session has expired"
-    )
+    user_id: Mapped[UUID]
+    expires_at: Mapped[datetime] = mapped_column(index=True, comment="when the session has expired")
 
 
 class KnownBrowser(Tenant, Base):
@@ -84,17 +77,17 @@ class KnownBrowser(Tenant, Base):
     )
 
     digest: Mapped[bytes] = mapped_column(Digest, comment="digest of the value in its cookie")
-    user_id: Mapped[UUID] = mapped_column(Uuid)
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    last_used_at: Mapped[datetime] = mapped_column(UtcDateTime, comment="time of the last complete sign-in")
-    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+    user_id: Mapped[UUID]
+    created_at: Mapped[datetime]
+    last_used_at: Mapped[datetime] = mapped_column(comment="time of the last complete sign-in")
+    expires_at: Mapped[datetime] = mapped_column(index=True)
     address: Mapped[str | None] = mapped_column(Identifier(64), comment="IP address of that sign-in")
     user_agent: Mapped[str] = mapped_column(String(255), default="")
     factor_given_at: Mapped[datetime | None] = mapped_column(
-        UtcDateTime, comment="when a second factor was last verified in it; NULL: never"
+        comment="when a second factor was last verified in it; NULL: never"
     )
     code_failures: Mapped[int] = mapped_column(default=0, comment="incorrect codes in a row")
-    code_failed_at: Mapped[datetime | None] = mapped_column(UtcDateTime, comment="time of the last one")
+    code_failed_at: Mapped[datetime | None] = mapped_column(comment="time of the last one")
 
 
 class RequestCount(Base):
@@ -108,12 +101,12 @@ class RequestCount(Base):
     bucket: Mapped[bytes] = mapped_column(
         Digest, primary_key=True, comment="digest of the kind of limit and the client, user or network"
     )
-    starts_at: Mapped[datetime] = mapped_column(UtcDateTime, primary_key=True, comment="the minute")
+    starts_at: Mapped[datetime] = mapped_column(primary_key=True, comment="the minute")
     process_id: Mapped[UUID] = mapped_column(
-        Uuid, primary_key=True, comment="process that counted; each has a new id"
+        primary_key=True, comment="process that counted; each has a new id"
     )
     count: Mapped[int]
-    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+    expires_at: Mapped[datetime] = mapped_column(index=True)
 
 
 class Attempt(Tenant, Base):
@@ -129,5 +122,5 @@ class Attempt(Tenant, Base):
     )
 
     bucket: Mapped[bytes] = mapped_column(Digest, comment="digest of what is limited: kind, account, network")
-    at: Mapped[datetime] = mapped_column(UtcDateTime)
-    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+    at: Mapped[datetime]
+    expires_at: Mapped[datetime] = mapped_column(index=True)

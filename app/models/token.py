@@ -13,11 +13,8 @@ from app.models.base import (
     Base,
     Digest,
     Identifier,
-    Json,
     Sealed,
     Tenant,
-    UtcDateTime,
-    Uuid,
     within_organization,
 )
 
@@ -49,11 +46,9 @@ class AccessToken(Tenant, Base):
     )
 
     digest: Mapped[bytes] = mapped_column(Digest)
-    client_id: Mapped[UUID] = mapped_column(Uuid)
-    grant_id: Mapped[UUID | None] = mapped_column(
-        Uuid, comment="NULL for client_credentials, which have no user"
-    )
-    credential_id: Mapped[UUID | None] = mapped_column(Uuid, comment="secret that it was issued with")
+    client_id: Mapped[UUID]
+    grant_id: Mapped[UUID | None] = mapped_column(comment="NULL for client_credentials, which have no user")
+    credential_id: Mapped[UUID | None] = mapped_column(comment="secret that it was issued with")
     scope: Mapped[str] = mapped_column(String(4000))
     audience: Mapped[str] = mapped_column(
         String(3200), comment="resource indicators, space-separated (RFC 8707)"
@@ -62,14 +57,14 @@ class AccessToken(Tenant, Base):
         Identifier(43), comment="thumbprint of the key it is bound to (RFC 9449 section 6)"
     )
     act: Mapped[dict[str, Any] | None] = mapped_column(
-        Json, comment="who acts for the subject (RFC 8693 section 4.1)"
+        comment="who acts for the subject (RFC 8693 section 4.1)"
     )
     parent_id: Mapped[UUID | None] = mapped_column(
-        Uuid, comment="token it was exchanged for (RFC 8693), and is revoked with"
+        comment="token it was exchanged for (RFC 8693), and is revoked with"
     )
-    issued_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
-    revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    issued_at: Mapped[datetime]
+    expires_at: Mapped[datetime] = mapped_column(index=True)
+    revoked_at: Mapped[datetime | None]
 
 
 class StatusList(Tenant, Base):
@@ -77,10 +72,8 @@ class StatusList(Tenant, Base):
 
     __tablename__ = "status_lists"
 
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    expires_at: Mapped[datetime] = mapped_column(
-        UtcDateTime, index=True, comment="when no token in it can still be valid"
-    )
+    created_at: Mapped[datetime]
+    expires_at: Mapped[datetime] = mapped_column(index=True, comment="when no token in it can still be valid")
 
 
 class StatusListEntry(Tenant, Base):
@@ -96,16 +89,16 @@ class StatusListEntry(Tenant, Base):
         Base.__table_args__,
     )
 
-    list_id: Mapped[UUID] = mapped_column(Uuid)
+    list_id: Mapped[UUID]
     first_index: Mapped[int] = mapped_column()
     indexes: Mapped[int] = mapped_column(comment="how many")
-    client_id: Mapped[UUID] = mapped_column(Uuid)
-    grant_id: Mapped[UUID | None] = mapped_column(Uuid)
-    credential_id: Mapped[UUID | None] = mapped_column(Uuid)
+    client_id: Mapped[UUID]
+    grant_id: Mapped[UUID | None]
+    credential_id: Mapped[UUID | None]
     scope: Mapped[str] = mapped_column(String(4000))
     audience: Mapped[str] = mapped_column(String(3200))
-    issued_at: Mapped[datetime] = mapped_column(UtcDateTime, comment="of several tokens, of the first one")
-    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+    issued_at: Mapped[datetime] = mapped_column(comment="of several tokens, of the first one")
+    expires_at: Mapped[datetime] = mapped_column(index=True)
 
 
 class DeviceCode(Tenant, Base):
@@ -129,7 +122,7 @@ class DeviceCode(Tenant, Base):
     user_code_digest: Mapped[bytes] = mapped_column(
         Digest, comment="keyed digest, because eight letters could be guessed"
     )
-    client_id: Mapped[UUID] = mapped_column(Uuid)
+    client_id: Mapped[UUID]
     scope: Mapped[str] = mapped_column(
         String(4000), comment="requested scopes, after approval the allowed ones"
     )
@@ -138,32 +131,30 @@ class DeviceCode(Tenant, Base):
     )
     address: Mapped[str | None] = mapped_column(Identifier(64), comment="IP address of the device")
     network: Mapped[str] = mapped_column(Identifier(64), comment="network that rate limits count by")
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+    created_at: Mapped[datetime]
+    expires_at: Mapped[datetime] = mapped_column(index=True)
     interval_seconds: Mapped[int] = mapped_column(
         comment="seconds between two polls; increased by each slow_down"
     )
-    next_poll_at: Mapped[datetime] = mapped_column(
-        UtcDateTime, comment="time before which a poll is too early"
-    )
+    next_poll_at: Mapped[datetime] = mapped_column(comment="time before which a poll is too early")
     state: Mapped[str] = mapped_column(Identifier(8), comment="pending, allowed, denied")
     shown_digest: Mapped[bytes | None] = mapped_column(
         Digest, comment="digest of what the consent page showed: session, client, scopes"
     )
-    decided_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    user_id: Mapped[UUID | None] = mapped_column(Uuid, comment="user who approved it")
-    auth_time: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    decided_at: Mapped[datetime | None]
+    user_id: Mapped[UUID | None] = mapped_column(comment="user who approved it")
+    auth_time: Mapped[datetime | None]
     amr: Mapped[str | None] = mapped_column(Identifier(64))
     acr: Mapped[str | None] = mapped_column(Identifier(128))
     grant_id: Mapped[UUID] = mapped_column(
-        Uuid, comment="chosen when the code is issued, stored when it is redeemed"
+        comment="chosen when the code is issued, stored when it is redeemed"
     )
     grant_ends_at: Mapped[datetime | None] = mapped_column(
-        UtcDateTime, comment="expiry of the consent, and so of everything issued for the code"
+        comment="expiry of the consent, and so of everything issued for the code"
     )
-    used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    used_at: Mapped[datetime | None]
     attempt: Mapped[UUID | None] = mapped_column(
-        Uuid, comment="attempt that claimed it, to distinguish a lost response from a second use"
+        comment="attempt that claimed it, to distinguish a lost response from a second use"
     )
 
 
@@ -182,14 +173,12 @@ class PushedRequest(Tenant, Base):
     )
 
     digest: Mapped[bytes] = mapped_column(Digest)
-    client_id: Mapped[UUID] = mapped_column(Uuid)
+    client_id: Mapped[UUID]
     network: Mapped[str] = mapped_column(Identifier(64), comment="network that rate limits count by")
-    parameters: Mapped[dict[str, Any]] = mapped_column(Json)
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    expires_at: Mapped[datetime] = mapped_column(
-        UtcDateTime, index=True, comment="until when a browser can use it"
-    )
-    used_at: Mapped[datetime | None] = mapped_column(UtcDateTime, comment="when the request was answered")
+    parameters: Mapped[dict[str, Any]]
+    created_at: Mapped[datetime]
+    expires_at: Mapped[datetime] = mapped_column(index=True, comment="until when a browser can use it")
+    used_at: Mapped[datetime | None] = mapped_column(comment="when the request was answered")
 
 
 class SigningKey(Tenant, Base):
@@ -208,13 +197,13 @@ class SigningKey(Tenant, Base):
     slot: Mapped[str | None] = mapped_column(
         Identifier(16), comment="the state, of which only one key can exist; NULL once retired"
     )
-    public_jwk: Mapped[dict[str, Any]] = mapped_column(Json)
+    public_jwk: Mapped[dict[str, Any]]
     sealed_private_key: Mapped[bytes] = mapped_column(
         Sealed, comment="PKCS 8, sealed with the organization's data key"
     )
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    activated_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    retired_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    created_at: Mapped[datetime]
+    activated_at: Mapped[datetime | None]
+    retired_at: Mapped[datetime | None]
     remove_at: Mapped[datetime | None] = mapped_column(
-        UtcDateTime, index=True, comment="when nothing it signed can still be valid"
+        index=True, comment="when nothing it signed can still be valid"
     )

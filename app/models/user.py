@@ -13,11 +13,8 @@ from app.models.base import (
     Base,
     Digest,
     Identifier,
-    Json,
     Sealed,
     Tenant,
-    UtcDateTime,
-    Uuid,
     within_organization,
 )
 from app.rules.identifiers import ROUTING_KEY_LENGTH
@@ -45,15 +42,14 @@ class User(Tenant, Base):
     )
     email_verified: Mapped[bool] = mapped_column(default=False)
     made_unproven: Mapped[bool] = mapped_column(
-        default=False,
-        comment="email not verified yet: verifying it removes what was set up before",
+        default=False, comment="email not verified yet: verifying it removes what was set up before"
     )
     name: Mapped[str] = mapped_column(String(200), default="")
     profile: Mapped[dict[str, Any]] = mapped_column(
-        Json, default=dict, comment="standard claims besides name and email"
+        default=dict, comment="standard claims besides name and email"
     )
     attributes: Mapped[dict[str, Any] | None] = mapped_column(
-        Json, comment="values of the organization's custom attributes by key"
+        comment="values of the organization's custom attributes by key"
     )
     password_hash: Mapped[str | None] = mapped_column(
         String(255), comment="argon2id, or the hash of another system"
@@ -61,14 +57,14 @@ class User(Tenant, Base):
     password_scheme: Mapped[str | None] = mapped_column(
         Identifier(40), comment="kind and cost of another system's hash; NULL once it was replaced"
     )
-    password_changed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    password_changed_at: Mapped[datetime | None]
     status: Mapped[str] = mapped_column(Identifier(16), default=ACTIVE, comment="active, disabled, deleted")
     version: Mapped[int] = mapped_column(default=1)
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    last_sign_in_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    created_at: Mapped[datetime]
+    updated_at: Mapped[datetime]
+    last_sign_in_at: Mapped[datetime | None]
     tokens_not_before: Mapped[datetime | None] = mapped_column(
-        UtcDateTime, comment="what was issued before is revoked; a revocation only moves it forward"
+        comment="what was issued before is revoked; a revocation only moves it forward"
     )
 
 
@@ -92,11 +88,11 @@ class RoleAssignment(Tenant, Base):
     user_organization_id: Mapped[str] = mapped_column(
         Identifier(ROUTING_KEY_LENGTH), comment="the same organization, or root's"
     )
-    user_id: Mapped[UUID] = mapped_column(Uuid)
+    user_id: Mapped[UUID]
     role: Mapped[str] = mapped_column(
         Identifier(64), comment="admin, developer, auditor, member or a custom one"
     )
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    created_at: Mapped[datetime]
     created_by: Mapped[str | None] = mapped_column(String(200))
 
 
@@ -115,9 +111,9 @@ class Group(Tenant, Base):
     )
     description: Mapped[str] = mapped_column(String(500), default="")
     version: Mapped[int] = mapped_column(default=1)
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    created_at: Mapped[datetime]
     created_by: Mapped[str | None] = mapped_column(String(200))
-    updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    updated_at: Mapped[datetime]
 
 
 class GroupMember(Base):
@@ -132,9 +128,9 @@ class GroupMember(Base):
     )
 
     organization_id: Mapped[str] = mapped_column(Identifier(ROUTING_KEY_LENGTH), primary_key=True)
-    group_id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
-    user_id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    group_id: Mapped[UUID] = mapped_column(primary_key=True)
+    user_id: Mapped[UUID] = mapped_column(primary_key=True)
+    created_at: Mapped[datetime]
     created_by: Mapped[str | None] = mapped_column(String(200))
 
 
@@ -154,12 +150,12 @@ class AppRoleAssignment(Tenant, Base):
         Base.__table_args__,
     )
 
-    client_id: Mapped[UUID] = mapped_column(Uuid)
+    client_id: Mapped[UUID]
     role: Mapped[str] = mapped_column(Identifier(64), comment="key of the role")
-    holder_id: Mapped[UUID] = mapped_column(Uuid, comment="user_id or group_id: the one that is set")
-    user_id: Mapped[UUID | None] = mapped_column(Uuid)
-    group_id: Mapped[UUID | None] = mapped_column(Uuid)
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    holder_id: Mapped[UUID] = mapped_column(comment="user_id or group_id: the one that is set")
+    user_id: Mapped[UUID | None]
+    group_id: Mapped[UUID | None]
+    created_at: Mapped[datetime]
     created_by: Mapped[str | None] = mapped_column(String(200))
 
 
@@ -178,18 +174,18 @@ class Invitation(Tenant, Base):
     email_canonical: Mapped[str] = mapped_column(Identifier(320))
     name: Mapped[str] = mapped_column(String(200), default="")
     role: Mapped[str] = mapped_column(Identifier(64))
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    created_at: Mapped[datetime]
     created_by: Mapped[str | None] = mapped_column(String(200))
     created_by_id: Mapped[str | None] = mapped_column(
         Identifier(64),
         comment="usr_ or cli_ id of the inviter, whose permission is checked again; NULL for the service",
     )
-    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+    expires_at: Mapped[datetime] = mapped_column(index=True)
     is_mailed: Mapped[bool] = mapped_column(
         default=False, comment="whether the link was only emailed, so that its use verifies the email"
     )
-    used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    used_at: Mapped[datetime | None]
+    revoked_at: Mapped[datetime | None]
 
 
 class AccountLink(Base):
@@ -206,7 +202,7 @@ class AccountLink(Base):
     )
 
     organization_id: Mapped[str] = mapped_column(Identifier(ROUTING_KEY_LENGTH), primary_key=True)
-    user_id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
+    user_id: Mapped[UUID] = mapped_column(primary_key=True)
     purpose: Mapped[str] = mapped_column(
         Identifier(16), primary_key=True, comment="the kind of its token: pw, ev"
     )
@@ -220,8 +216,8 @@ class AccountLink(Base):
     is_mailed: Mapped[bool] = mapped_column(
         comment="whether the link was only emailed, so that its use verifies the email"
     )
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+    created_at: Mapped[datetime]
+    expires_at: Mapped[datetime] = mapped_column(index=True)
 
 
 class Registration(Tenant, Base):
@@ -244,8 +240,8 @@ class Registration(Tenant, Base):
     password_hash: Mapped[str] = mapped_column(String(255), comment="argon2id")
     is_mailed: Mapped[bool] = mapped_column(comment="whether the link was only emailed")
     address: Mapped[str | None] = mapped_column(Identifier(64), comment="IP address of the request")
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+    created_at: Mapped[datetime]
+    expires_at: Mapped[datetime] = mapped_column(index=True)
 
 
 class UserImport(Tenant, Base):
@@ -270,9 +266,7 @@ class UserImport(Tenant, Base):
     is_foreground: Mapped[bool] = mapped_column(
         comment="whether the command line runs it instead of a server"
     )
-    importer: Mapped[dict[str, Any]] = mapped_column(
-        Json, comment="actor who started it, with their permissions"
-    )
+    importer: Mapped[dict[str, Any]] = mapped_column(comment="actor who started it, with their permissions")
     total: Mapped[int] = mapped_column(comment="rows of the file")
     parts: Mapped[int]
     position: Mapped[int] = mapped_column(comment="completed parts")
@@ -281,10 +275,10 @@ class UserImport(Tenant, Base):
     skipped: Mapped[int]
     refused: Mapped[int]
     failure: Mapped[str | None] = mapped_column(String(300))
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    worked_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    ended_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+    created_at: Mapped[datetime]
+    worked_at: Mapped[datetime]
+    ended_at: Mapped[datetime | None]
+    expires_at: Mapped[datetime] = mapped_column(index=True)
 
 
 class UserImportPart(Base):
@@ -300,10 +294,10 @@ class UserImportPart(Base):
     )
 
     organization_id: Mapped[str] = mapped_column(Identifier(ROUTING_KEY_LENGTH), primary_key=True)
-    import_id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
+    import_id: Mapped[UUID] = mapped_column(primary_key=True)
     number: Mapped[int] = mapped_column(primary_key=True)
     sealed_rows: Mapped[bytes] = mapped_column(Sealed)
-    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+    expires_at: Mapped[datetime] = mapped_column(index=True)
 
 
 class UserImportRefusal(Base):
@@ -316,7 +310,7 @@ class UserImportRefusal(Base):
     )
 
     organization_id: Mapped[str] = mapped_column(Identifier(ROUTING_KEY_LENGTH), primary_key=True)
-    import_id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
+    import_id: Mapped[UUID] = mapped_column(primary_key=True)
     number: Mapped[int] = mapped_column(primary_key=True, comment="number of the row in the file")
     sealed_row: Mapped[bytes] = mapped_column(Sealed, comment="the row and its errors")
-    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+    expires_at: Mapped[datetime] = mapped_column(index=True)
