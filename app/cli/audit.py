@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from typing import TextIO
 
 import click
-from flask.cli import AppGroup
 
-from app.cli.errors import report_errors
+from app.cli.operator import OperatorGroup, operator
 from app.operations.audit.chain_verification import matches_checkpoint, verify_audit_log
-from app.operations.directory.lookups import get_organization_by_slug, get_root_organization
+from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.organizations.organizations import list_organizations
+from app.operations.store.rows import iterate_pages
 from app.rules.actor import Actor
 from app.rules.audit.events import CHECKPOINT_PATTERN
 
-audit_commands = AppGroup("audit", help="The audit logs and their hash chains.")
+audit_commands = OperatorGroup("audit", help="The audit logs and their hash chains.")
 
 
 @audit_commands.command("verify")
@@ -26,7 +26,6 @@ audit_commands = AppGroup("audit", help="The audit logs and their hash chains.")
     type=click.File(),
     help="A server log stored elsewhere; its checkpoints are compared with the chains.",
 )
-@report_errors
 def verify_command(organization: str | None, checkpoints: TextIO | None) -> None:
     """Verify audit logs against their hash chains.
 
@@ -76,12 +75,6 @@ def _compare_checkpoints(lines: TextIO, organization_id: str | None) -> int:
 
 def _every() -> Iterator[tuple[str, str]]:
     """Yield (key, slug) of every organization, including deleted ones until they are purged."""
-    root = Actor.system(get_root_organization().id, "command line")
     for status in (None, "deleted"):
-        after = None
-        while True:
-            page = list_organizations(root, limit=100, after=after, status=status)
-            yield from ((record.id, record.slug) for record in page.items)
-            after = page.next_cursor_key
-            if after is None:
-                break
+        for record in iterate_pages(list_organizations, operator(), status=status):
+            yield record.id, record.slug

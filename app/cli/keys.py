@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 
 import click
-from flask.cli import AppGroup
 
-from app.cli.errors import report_errors
+from app.cli.operator import OperatorGroup, operator
 from app.config import UnsafeConfiguration, current, wrap_key
-from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.grants.signing_keys import ALGORITHMS
 from app.operations.maintenance import master_key
 from app.operations.store import keyring
@@ -17,7 +15,7 @@ from app.operations.tokens import signing_key_lists
 from app.operations.tokens.signing_key_lists import SigningKeyRecord
 from app.rules.actor import Actor
 
-keys_commands = AppGroup("keys", help="Signing keys of organizations, and the master key.")
+keys_commands = OperatorGroup("keys", help="Signing keys of organizations, and the master key.")
 _organization = click.option(
     "--organization", default="root", show_default=True, help="ID of the organization."
 )
@@ -25,10 +23,9 @@ _organization = click.option(
 
 @keys_commands.command("list")
 @_organization
-@report_errors
 def list_command(organization: str) -> None:
     """List the published keys: algorithm, state, next change, kid."""
-    for key in signing_key_lists.list_signing_keys(_operator(organization), organization):
+    for key in signing_key_lists.list_signing_keys(operator(organization), organization):
         click.echo(_line(key))
 
 
@@ -38,7 +35,6 @@ def list_command(organization: str) -> None:
 @click.option(
     "--now", is_flag=True, help="Replace and withdraw the key at once, because it may have been exposed."
 )
-@report_errors
 def rotate_command(organization: str, algorithm: str | None, now: bool) -> None:
     """Publish the next signing key. It is used for signing after one day.
 
@@ -46,7 +42,7 @@ def rotate_command(organization: str, algorithm: str | None, now: bool) -> None:
     with every other key of the algorithm.
     """
     key = signing_key_lists.rotate_signing_key(
-        _operator(organization), organization, algorithm=algorithm, emergency=now
+        operator(organization), organization, algorithm=algorithm, emergency=now
     )
     click.echo(_line(key))
     if now:
@@ -63,7 +59,6 @@ def rotate_command(organization: str, algorithm: str | None, now: bool) -> None:
 
 
 @keys_commands.command("rewrap")
-@report_errors
 def rewrap_command() -> None:
     """Wrap every organization's data key with the new master key.
 
@@ -87,7 +82,6 @@ def rewrap_command() -> None:
 @click.option("--plain", is_flag=True, help="Print the key itself, to keep it in a file without a service.")
 @click.option("--key", type=click.Choice(["master", "secret"]), default="master", show_default=True)
 @click.option("--new", is_flag=True, help="A new random key instead of the one in use.")
-@report_errors
 def wrap_command(kms: str | None, plain: bool, key: str, new: bool) -> None:
     """Print this installation's key, wrapped by a key management service.
 
@@ -103,10 +97,6 @@ def wrap_command(kms: str | None, plain: bool, key: str, new: bool) -> None:
     except UnsafeConfiguration as refusal:
         raise click.ClickException(str(refusal)) from refusal
     click.echo(f"Fingerprint of the {key} key: {keyring.fingerprint(found)}", err=True)
-
-
-def _operator(slug: str) -> Actor:
-    return Actor.system(get_organization_by_slug(slug).id, "command line")
 
 
 def _line(key: SigningKeyRecord) -> str:

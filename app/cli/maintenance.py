@@ -8,7 +8,7 @@ import click
 from flask.cli import with_appcontext
 from flask_migrate import upgrade
 
-from app.cli.errors import report_errors
+from app.cli.operator import OperatorCommand
 from app.config import UnsafeConfiguration, current
 from app.operations.maintenance import demo, doctor
 from app.operations.maintenance.demo import DemoData
@@ -61,9 +61,8 @@ def _say(*lines: str) -> None:
     print(*lines, sep="\n", file=sys.stderr, flush=True)
 
 
-@click.command("demo")
+@click.command("demo", cls=OperatorCommand)
 @with_appcontext
-@report_errors
 def demo_command() -> None:
     """Create the organization acme with users, clients and traffic, and print how to sign in.
 
@@ -109,9 +108,8 @@ def doctor_command(strict: bool) -> None:
         raise SystemExit(1)
 
 
-@click.command("purge")
+@click.command("purge", cls=OperatorCommand)
 @with_appcontext
-@report_errors
 def purge_command() -> None:
     """Delete what expired more than a day ago, and clients and organizations deleted 30 days ago.
 
@@ -126,7 +124,7 @@ def purge_command() -> None:
     click.echo(f"{sum(gone.values())} rows deleted.", err=True)
 
 
-@click.command("setup")
+@click.command("setup", cls=OperatorCommand)
 @click.option("--email", help="Email address of the administrator.")
 @click.option("--name", help="Name of the administrator (default: the part of the email before the @).")
 @click.option("--organization", help="Name of the first organization.")
@@ -138,7 +136,6 @@ def purge_command() -> None:
     help="Only print a setup link for the browser: one use, one hour.",
 )
 @with_appcontext
-@report_errors
 def setup_command(
     email: str | None,
     name: str | None,

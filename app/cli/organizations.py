@@ -12,20 +12,17 @@ from pathlib import Path
 from typing import BinaryIO
 
 import click
-from flask.cli import AppGroup
 
-from app.cli.errors import report_errors
+from app.cli.operator import OperatorGroup, operator
 from app.cli.restore import print_report, restore_options
-from app.operations.directory.lookups import get_root_organization
 from app.operations.maintenance import decided_moves, move, move_peer
 from app.operations.maintenance.lost_cell import recover_organization
 from app.operations.maintenance.receive import receive_organization
 from app.operations.maintenance.transfer import export_organization, import_organization
 from app.operations.organizations import organizations
-from app.operations.store.rows import MAX_LIMIT, iterate_pages
-from app.rules.actor import Actor
+from app.operations.store.rows import iterate_pages
 
-organizations_commands = AppGroup(
+organizations_commands = OperatorGroup(
     "organizations", help="Organizations, their transfer and moves between cells."
 )
 _organization = click.argument("organization")
@@ -49,41 +46,33 @@ _passphrase = click.option(
 @organizations_commands.command("list")
 @click.option("--search", help="The beginning of an ID, or part of a name.")
 @click.option("--status", type=click.Choice(organizations.LISTED_STATUSES))
-@report_errors
 def list_command(search: str | None, status: str | None) -> None:
     """List organizations: ID, status, name."""
-    operator = _operator()
-    for record in iterate_pages(
-        lambda after: organizations.list_organizations(
-            operator, limit=MAX_LIMIT, after=after, query=search, status=status
-        )
-    ):
+    list_organizations = organizations.list_organizations
+    for record in iterate_pages(list_organizations, operator(), query=search, status=status):
         click.echo(f"{record.slug:40} {record.status:9} {record.name}")
 
 
 @organizations_commands.command("suspend")
 @_organization
-@report_errors
 def suspend_command(organization: str) -> None:
     """Disable sign-in, tokens and API of ORGANIZATION at once. No data is deleted."""
-    organizations.update_organization(_operator(), organization, {"status": "suspended"})
+    organizations.update_organization(operator(), organization, {"status": "suspended"})
 
 
 @organizations_commands.command("resume")
 @_organization
-@report_errors
 def resume_command(organization: str) -> None:
     """Enable a suspended ORGANIZATION, or restore a deleted one."""
-    organizations.restore_organization(_operator(), organization)
+    organizations.restore_organization(operator(), organization)
 
 
 @organizations_commands.command("delete")
 @_organization
 @click.confirmation_option(prompt="It stops working at once and is purged after 30 days. Delete it?")
-@report_errors
 def delete_command(organization: str) -> None:
     """Delete ORGANIZATION: it stops working at once, and its data is purged after 30 days."""
-    record = organizations.delete_organization(_operator(), organization)
+    record = organizations.delete_organization(operator(), organization)
     click.echo(
         f"{record.slug} will be purged at {record.purge_at:%Y-%m-%d %H:%M} UTC. Until then it can be resumed."
     )
@@ -93,7 +82,6 @@ def delete_command(organization: str) -> None:
 @_organization
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @_passphrase
-@report_errors
 def export_command(organization: str, file: Path, passphrase_file: Path | None) -> None:
     """Export ORGANIZATION to FILE, encrypted with a passphrase: users, clients, secrets, keys, grants, audit log.
 
@@ -106,7 +94,7 @@ def export_command(organization: str, file: Path, passphrase_file: Path | None) 
         descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "wb") as stream:
             exported = export_organization(
-                _operator(), organization, stream, passphrase, progress=_print_progress
+                operator(), organization, stream, passphrase, progress=_print_progress
             )
             stream.flush()
             os.fsync(stream.fileno())
@@ -124,16 +112,14 @@ def export_command(organization: str, file: Path, passphrase_file: Path | None) 
 @organizations_commands.command("import")
 @click.argument("file", type=click.File("rb"))
 @_passphrase
-@report_errors
 def import_command(file: BinaryIO, passphrase_file: Path | None) -> None:
     """Import the organization in FILE with its ID, clients, secrets and keys."""
-    imported = import_organization(_operator(), file, _secret(passphrase_file), progress=_print_progress)
+    imported = import_organization(operator(), file, _secret(passphrase_file), progress=_print_progress)
     click.echo(f"{imported.slug} imported, {imported.status}: {sum(imported.rows.values())} rows")
 
 
 @organizations_commands.command("map")
 @click.option("--cell", required=True, callback=_cell_name, help="Name of this cell, as the proxy calls it.")
-@report_errors
 def map_command(cell: str) -> None:
     """Print which organizations this cell serves, for a map of HAProxy or nginx: two lines for each.
 
@@ -172,7 +158,6 @@ def map_command(cell: str) -> None:
     flag_value="return",
     help="Serve it here again, if the target of a decided move has never served it.",
 )
-@report_errors
 def move_command(organization: str, cell: str, via: str | None, max_pause: int, step: str | None) -> None:
     """Move ORGANIZATION to another cell while clients use it. Run it again if it was interrupted.
 
@@ -186,18 +171,18 @@ def move_command(organization: str, cell: str, via: str | None, max_pause: int, 
             raise click.ClickException("The command for the target cannot be started.")
         peer = move_peer.Peer(target.stdout, target.stdin)
         if step == "check":
-            _print_comparison(cell, decided_moves.compare_move(_operator(), organization, cell, peer))
+            _print_comparison(cell, decided_moves.compare_move(operator(), organization, cell, peer))
             return
         if step == "return":
-            decided_moves.take_back(_operator(), organization, cell, peer)
+            decided_moves.take_back(operator(), organization, cell, peer)
             click.echo(f"{organization} is served here again.")
             return
         if step == "finish":
-            decided_moves.finish_move(_operator(), organization, cell, peer, progress=_print_line)
+            decided_moves.finish_move(operator(), organization, cell, peer, progress=_print_line)
             click.echo(f"{organization} is served by {cell}.")
             return
         result = move.move_organization(
-            _operator(), organization, cell, peer, max_pause=max_pause, progress=_print_line
+            operator(), organization, cell, peer, max_pause=max_pause, progress=_print_line
         )
     click.echo(f"{organization} is served by {cell}. It was paused for {result.paused_seconds:.1f} seconds.")
     if result.late_rows:
@@ -232,7 +217,6 @@ def _print_comparison(cell: str, found: decided_moves.Comparison) -> None:
 @click.confirmation_option(
     prompt="If that cell ever serves again, both cells serve the organization. Is its database lost for good?"
 )
-@report_errors
 def recover_command(
     organization: str, cell: str, exports: tuple[Path, ...], secrets: str, passwords: str
 ) -> None:
@@ -246,7 +230,7 @@ def recover_command(
     with ExitStack() as stack:
         files = [stack.enter_context(path.open(encoding="utf-8")) for path in exports]
         report = recover_organization(
-            _operator(),
+            operator(),
             organization,
             cell,
             files,
@@ -262,14 +246,9 @@ def recover_command(
 
 
 @organizations_commands.command("receive")
-@report_errors
 def receive_command() -> None:
     """Receive an organization that `organizations move` sends to standard input. It is started by that command."""
-    receive_organization(_operator(), sys.stdin, sys.stdout)
-
-
-def _operator() -> Actor:
-    return Actor.system(get_root_organization().id, "command line")
+    receive_organization(operator(), sys.stdin, sys.stdout)
 
 
 def _secret(file: Path | None, *, confirm: bool = False) -> str:

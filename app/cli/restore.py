@@ -9,17 +9,16 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import click
-from flask.cli import AppGroup
 
-from app.cli.errors import report_errors
+from app.cli.operator import OperatorGroup, operator
 from app.config import current
-from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.maintenance.database_nodes import DatabaseNodes, parse_nodes, serve_agent
 from app.operations.maintenance.doctor import has_pending_migrations
 from app.operations.maintenance.restore import RestoreReport, confirm_secrets, invalidate_restored_state
-from app.rules.actor import Actor
 
-maintenance_commands = AppGroup("maintenance", help="Restored backups, and the nodes of a database cluster.")
+maintenance_commands = OperatorGroup(
+    "maintenance", help="Restored backups, and the nodes of a database cluster."
+)
 
 
 def restore_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -53,7 +52,6 @@ def restore_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @maintenance_commands.command("restore")
 @restore_options
-@report_errors
 def restore_command(exports: tuple[Path, ...], secrets: str, passwords: str) -> None:
     """Make a restored database safe to serve. Run it once, before any server starts.
 
@@ -89,17 +87,15 @@ def restore_command(exports: tuple[Path, ...], secrets: str, passwords: str) -> 
 @maintenance_commands.command("confirm-secrets")
 @click.option("--organization", required=True, help="ID of the organization.")
 @click.option("--client", help="Only the secrets of this client_id.")
-@report_errors
 def confirm_secrets_command(organization: str, client: str | None) -> None:
     """Let client secrets that a restore blocked work again."""
-    actor = Actor.system(get_organization_by_slug(organization).id, "command line")
+    actor = operator(organization)
     click.echo(f"{confirm_secrets(actor, client)} secrets confirmed.")
 
 
 @maintenance_commands.command("database-nodes")
 @click.argument("nodes", nargs=-1, required=True, metavar="NAME=HOST:PORT…")
 @click.option("--listen", type=click.IntRange(1, 65535), help="Answer HAProxy's agent checks on this port.")
-@report_errors
 def database_nodes_command(nodes: tuple[str, ...], listen: int | None) -> None:
     """Tell which nodes of a database cluster can be written, with the account of DATABASE_URL.
 

@@ -7,24 +7,14 @@ from typing import Any
 import click
 from flask.cli import with_appcontext
 
-from app.cli.errors import report_errors
-from app.operations.directory.lookups import get_organization_by_slug
+from app.cli.operator import OperatorCommand, operator
 from app.operations.tokens.bulk_revocation import bulk_revoke
 from app.operations.tokens.revocation import Receipt
 from app.operations.users.users import find_user_record
-from app.rules.actor import Actor
 from app.rules.errors import InvalidInput
 
-_NOUNS = {
-    "access_tokens": "access tokens",
-    "refresh_tokens": "refresh tokens",
-    "grants": "grants",
-    "sessions": "sessions",
-    "codes": "codes",
-}
 
-
-@click.command("revoke")
+@click.command("revoke", cls=OperatorCommand)
 @click.option("--organization", required=True, help="ID of the organization.")
 @click.option("--client", help="Tokens of this client_id.")
 @click.option("--user", help="Tokens of this user (email or usr_…). Also signs the user out.")
@@ -34,7 +24,6 @@ _NOUNS = {
 @click.option("--reason", help="Stored on the receipt.")
 @click.option("--dry-run", is_flag=True, help="Only count; change nothing.")
 @with_appcontext
-@report_errors
 def revoke_command(
     organization: str,
     client: str | None,
@@ -51,7 +40,7 @@ def revoke_command(
     """
     if sum((client is not None, user is not None, everything)) != 1:
         raise InvalidInput("Use exactly one of --client, --user and --all.")
-    actor = Actor.system(get_organization_by_slug(organization).id, "command line")
+    actor = operator(organization)
     order: dict[str, Any] = {
         "client_id": client,
         "user_id": None if user is None else find_user_record(actor, user).user.public_id,
@@ -65,7 +54,7 @@ def revoke_command(
 
 
 def _show(receipt: Receipt) -> None:
-    counted = ", ".join(f"{receipt.counts[name]} {noun}" for name, noun in _NOUNS.items())
+    counted = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in receipt.counts.items())
     verb = "Would revoke" if receipt.public_id is None else "Revoked"
     click.echo(f"{verb} everything issued before {receipt.issued_before:%Y-%m-%dT%H:%M:%SZ}: {counted}.")
     if receipt.public_id is not None:

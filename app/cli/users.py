@@ -9,11 +9,9 @@ import time
 from pathlib import Path
 
 import click
-from flask.cli import AppGroup
 
-from app.cli.errors import report_errors
-from app.operations.directory.lookups import get_organization_by_slug
-from app.operations.store.rows import MAX_LIMIT, iterate_pages
+from app.cli.operator import OperatorGroup, operator
+from app.operations.store.rows import iterate_pages
 from app.operations.users import import_records, import_runner, import_uploads, user_changes, users
 from app.operations.users.factor_resets import reset_user_factors
 from app.operations.users.import_records import ImportRecord
@@ -22,7 +20,7 @@ from app.rules.actor import Actor
 from app.rules.users.profile import STATUSES
 from app.rules.users.user_import import FORMATS, ON_EXISTING, format_of_name
 
-users_commands = AppGroup("users", help="Users of an organization.")
+users_commands = OperatorGroup("users", help="Users of an organization.")
 _organization = click.option("--organization", required=True, help="ID of the organization.")
 _user = click.argument("user")
 __all__ = ["users_commands"]
@@ -34,14 +32,10 @@ _LINE_SECONDS = 5.0
 @_organization
 @click.option("--search", help="Part of an email or a name.")
 @click.option("--status", type=click.Choice(STATUSES))
-@report_errors
 def list_command(organization: str, search: str | None, status: str | None) -> None:
     """List users by email: ID, status, email, roles."""
-    actor = _operator(organization)
     filters = {"status": status} if status else {}
-    for record in iterate_pages(
-        lambda after: users.list_users(actor, limit=MAX_LIMIT, after=after, query=search, filters=filters)
-    ):
+    for record in iterate_pages(users.list_users, operator(organization), query=search, filters=filters):
         click.echo(_line(record))
 
 
@@ -49,10 +43,9 @@ def list_command(organization: str, search: str | None, status: str | None) -> N
 @_organization
 @click.argument("email")
 @click.option("--name", default="")
-@report_errors
 def create_command(organization: str, email: str, name: str) -> None:
     """Create a user, and send or print the link to choose a password."""
-    actor = _operator(organization)
+    actor = operator(organization)
     record = user_changes.add_user(actor, {"email": email, "name": name})
     click.echo(_line(record))
     made = user_changes.issue_user_reset_link(actor, record.user.public_id)
@@ -62,7 +55,6 @@ def create_command(organization: str, email: str, name: str) -> None:
 @users_commands.command("disable")
 @_organization
 @_user
-@report_errors
 def disable_command(organization: str, user: str) -> None:
     """Disable USER (email or usr_…): end all sessions and tokens, and reject further sign-ins."""
     _set_status(organization, user, "disabled")
@@ -71,7 +63,6 @@ def disable_command(organization: str, user: str) -> None:
 @users_commands.command("enable")
 @_organization
 @_user
-@report_errors
 def enable_command(organization: str, user: str) -> None:
     """Enable USER (email or usr_…) again."""
     _set_status(organization, user, "active")
@@ -80,24 +71,19 @@ def enable_command(organization: str, user: str) -> None:
 @users_commands.command("reset-second-factors")
 @_organization
 @_user
-@report_errors
 def reset_second_factors_command(organization: str, user: str) -> None:
     """Remove all second factors of USER (email or usr_…), and end all sessions and tokens."""
-    actor = _operator(organization)
+    actor = operator(organization)
     found = find_user_record(actor, user)
     reset = reset_user_factors(actor, found.user.public_id)
     click.echo(f"{found.user.public_id} {','.join(reset.methods) or 'none'}")
 
 
 def _set_status(organization: str, user: str, status: str) -> None:
-    actor = _operator(organization)
+    actor = operator(organization)
     found = find_user_record(actor, user)
     updated = user_changes.update_user(actor, found.user.public_id, {"status": status})
     click.echo(_line(updated.record))
-
-
-def _operator(slug: str) -> Actor:
-    return Actor.system(get_organization_by_slug(slug).id, "command line")
 
 
 def _line(record: UserRecord) -> str:
@@ -113,7 +99,6 @@ def _line(record: UserRecord) -> str:
 @click.option("--dry-run", is_flag=True, help="Check the file and print what would happen.")
 @click.option("--resume", is_flag=True, help="Continue an interrupted import of this file.")
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Default: FILE.refused.csv")
-@report_errors
 def import_command(
     file: Path,
     organization: str,
@@ -127,7 +112,7 @@ def import_command(
 
     Exit status 1 when rows were rejected.
     """
-    actor = _operator(organization)
+    actor = operator(organization)
     begun = import_uploads.find_interrupted(actor, _digest(file))
     if begun is not None and not resume:
         raise click.ClickException(

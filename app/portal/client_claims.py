@@ -10,7 +10,7 @@ from wtforms.validators import Length
 from wtforms.widgets import CheckboxInput, ListWidget
 
 from app.operations.clients.clients import get_client, update_client
-from app.operations.store.rows import MAX_LIMIT, Page, iterate_pages
+from app.operations.store.rows import Page, iterate_pages
 from app.operations.users.app_roles import (
     RoleAssignmentRecord,
     assign_app_role,
@@ -165,10 +165,7 @@ def _roles_page(
     if context.actor.has_permission("users:read"):
         page = list_app_role_assignments(context.actor, client_id, after=context.position(listing))
     if context.actor.has_permission("users:write"):
-        slug = context.organization.slug
-        found_groups = iterate_pages(
-            lambda after: list_groups(context.actor, slug, limit=MAX_LIMIT, after=after)
-        )
+        found_groups = iterate_pages(list_groups, context.actor, context.organization.slug)
         groups = {group.public_id: group.name for group in found_groups}
     roles = form or RolesForm(
         formdata=None, version=found.version, app_roles=[*found.app_roles, *[{}] * _EMPTY_ROWS]

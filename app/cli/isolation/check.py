@@ -11,10 +11,10 @@ import click
 from flask import current_app
 from flask.cli import with_appcontext
 
-from app.cli.errors import report_errors
 from app.cli.isolation.attacks import Finding, on_oauth_endpoints, on_the_api, on_the_pages
 from app.cli.isolation.visitor import Visitor
 from app.cli.isolation.world import Side
+from app.cli.operator import OperatorCommand
 from app.config import current
 from app.operations.directory.lookups import get_root_organization
 from app.operations.maintenance.isolation import (
@@ -38,11 +38,10 @@ _ALIASES = {
 _WORDS = {"role": "developer", "topic": "sessions", "algorithm": "ES256", "form": "csv"}
 
 
-@click.command("isolation-check")
+@click.command("isolation-check", cls=OperatorCommand)
 @click.option("--url", help="Where the service answers; its base URL when left out.")
 @click.option("--verbose", is_flag=True, help="Print the good findings too.")
 @with_appcontext
-@report_errors
 def isolation_check_command(url: str | None, verbose: bool) -> None:
     """Create two organizations, let one attack the other over HTTP, delete both, and report.
 

@@ -186,12 +186,12 @@ def count_rows(statement: Select[Any], limit: int | None = None) -> int:
     return int(db.session.scalar(select(func.count()).select_from(statement.limit(limit).subquery())) or 0)
 
 
-def iterate_pages(load: Callable[[CursorKey | None], Page[T]]) -> Iterator[T]:
-    """Yield the items of every page of a list. ``load`` returns the page after a sort key."""
-    page = load(None)
+def iterate_pages(read: Callable[..., Page[T]], *subject: Any, **options: Any) -> Iterator[T]:
+    """Yield the items of every page of a list, which ``read`` lists when it is called with these arguments."""
+    page = read(*subject, limit=MAX_LIMIT, after=None, **options)
     yield from page.items
     while page.next_cursor_key is not None:
-        page = load(page.next_cursor_key)
+        page = read(*subject, limit=MAX_LIMIT, after=page.next_cursor_key, **options)
         yield from page.items
 
 

@@ -262,7 +262,7 @@ def _format_errors(row: RefusedRowRecord) -> str:
 
 
 def _all_refused_rows(actor: Actor, import_id: str) -> Iterator[RefusedRowRecord]:
-    return iterate_pages(lambda after: list_refused_rows(actor, import_id, limit=MAX_LIMIT, after=after))
+    return iterate_pages(list_refused_rows, actor, import_id)
 
 
 @transaction
