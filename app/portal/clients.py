@@ -38,7 +38,7 @@ from app.portal.labels import (
     CLIENT_TYPE_LABELS,
     TRUST_LEVELS,
 )
-from app.portal.redirect_uris import EXAMPLES, check_url, judge_redirect_uris
+from app.portal.redirect_uris import EXAMPLES, check_url, validate_redirect_uris
 from app.rules.clients.client_types import CLIENT_TYPES
 from app.rules.errors import Conflict, Forbidden, InvalidInput
 from app.web.forms import TypedConfirmationForm
@@ -138,7 +138,7 @@ def new_client(context: PortalContext) -> PageResponse:
     )
     type_label = AGENT_TYPE if is_agent else CLIENT_TYPE_LABELS[kind]
     verdicts = (
-        judge_redirect_uris(form.redirect_uris.data, kind, context.organization)
+        validate_redirect_uris(form.redirect_uris.data, kind, context.organization)
         if form.redirect_uris is not None and form.is_submitted()
         else []
     )
@@ -201,7 +201,7 @@ def client_redirects(context: PortalContext, client_id: str) -> PageResponse:
     found = get_client(context.actor, client_id)
     form = RedirectsForm(obj=found)
     verdicts = (
-        judge_redirect_uris(form.redirect_uris.data, found.type, context.organization)
+        validate_redirect_uris(form.redirect_uris.data, found.type, context.organization)
         if form.is_submitted()
         else []
     )

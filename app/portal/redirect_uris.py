@@ -50,7 +50,7 @@ class Verdict:
     message: str
 
 
-def judge_redirect_uris(
+def validate_redirect_uris(
     uris: Iterable[str], client_type: str, organization: OrganizationSnapshot
 ) -> list[Verdict]:
     """Return a verdict on each redirect URI, by the rules of the registration."""
@@ -84,7 +84,7 @@ def check_redirect_uris(context: PortalContext) -> Response:
     client_type = request.args.get("type", "")
     client_type = client_type if client_type in CLIENT_TYPE_LABELS else "web"
     uris = [line.strip() for line in request.args.get("uris", "").splitlines() if line.strip()]
-    verdicts = judge_redirect_uris(uris, client_type, context.organization)
+    verdicts = validate_redirect_uris(uris, client_type, context.organization)
     return jsonify([{"uri": each.uri, "valid": each.is_valid, "message": each.message} for each in verdicts])
 
 

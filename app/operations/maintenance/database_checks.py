@@ -39,8 +39,8 @@ _VARIABLES = (
 )  # fmt: skip
 
 
-_MEGABYTE = 1 << 20
-_TLS_PARAMETER = "?ssl_ca=/etc/gatehouse/database-ca.pem"
+MEGABYTE = 1 << 20
+TLS_PARAMETER = "?ssl_ca=/etc/gatehouse/database-ca.pem"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def problem(topic: str, message: str, fix: str) -> Finding:
 
 
 def check_database(config: Config) -> Iterator[Finding]:
-    """Check everything status a database that can be reached."""
+    """Check a database that can be reached."""
     with engines()[0].connect() as connection:
         yield check_version(connection)
         if connection.dialect.name == "sqlite":
@@ -251,7 +251,7 @@ def _check_encryption(config: Config, connection: Connection) -> Iterator[Findin
         yield warning(
             "database",
             f"The connection to {host} is not encrypted.",
-            f"Add {_TLS_PARAMETER} to DATABASE_URL, and require TLS for the account: ALTER USER … REQUIRE SSL.",
+            f"Add {TLS_PARAMETER} to DATABASE_URL, and require TLS for the account: ALTER USER … REQUIRE SSL.",
         )
 
 

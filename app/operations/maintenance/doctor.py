@@ -15,8 +15,8 @@ from app.config import KEY_FILES, ROOT, Config, find_fault, find_wrapped
 from app.database import engines
 from app.operations.directory import lookups
 from app.operations.maintenance.database_checks import (
-    _MEGABYTE,
-    _TLS_PARAMETER,
+    MEGABYTE,
+    TLS_PARAMETER,
     Finding,
     check_database,
     list_missing_columns,
@@ -185,7 +185,7 @@ def check_disk(config: Config) -> Iterator[Finding]:
     if (fault := find_fault(config.instance)) is not None:
         yield problem("disk", fault.problem, fault.fix)
         return
-    free = shutil.disk_usage(config.instance).free // _MEGABYTE
+    free = shutil.disk_usage(config.instance).free // MEGABYTE
     fix = _("Free up space on the file system of %(folder)s.", folder=config.instance)
     if free < 100:
         yield problem("disk", _("%(size)s MB are free.", size=free), fix)
@@ -205,7 +205,7 @@ def _check_connection() -> Finding:
             "database",
             f"The database cannot be reached: {cause}",
             "Start it, and check DATABASE_URL: host, account, password. An account that requires TLS (REQUIRE SSL) "
-            f"needs {_TLS_PARAMETER} at its end.",
+            f"needs {TLS_PARAMETER} at its end.",
         )
 
 

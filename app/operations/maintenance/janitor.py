@@ -200,19 +200,19 @@ def _delete_revoked_sessions(renew: Renew) -> Iterator[tuple[str, int]]:
 def _delete_client_rows(
     organization_id: str, client_id: UUID, renew: Renew, batch: int
 ) -> Iterator[tuple[str, int]]:
-    def rows(model: type[Base], condition: ColumnElement[bool]) -> Iterator[tuple[str, int]]:
-        table = Base.metadata.tables[model.__tablename__]
-        own = table.c.organization_id == organization_id
-        return _repeat(partial(_delete_batch, table, own & condition, renew, batch), table.name, batch)
-
-    for model, column in CLIENT_ROWS:
-        yield from rows(model, Base.metadata.tables[model.__tablename__].c[column] == client_id)
     of_client = select(Credential.id).where(
         Credential.organization_id == organization_id, Credential.client_id == client_id
     )
-    yield from rows(CredentialUse, CredentialUse.credential_id.in_(of_client))
-    yield from rows(Credential, Credential.client_id == client_id)
-    yield from rows(Client, Client.id == client_id)
+    conditions: tuple[tuple[type[Base], ColumnElement[bool]], ...] = (
+        *((model, getattr(model, column) == client_id) for model, column in CLIENT_ROWS),
+        (CredentialUse, CredentialUse.credential_id.in_(of_client)),
+        (Credential, Credential.client_id == client_id),
+        (Client, Client.id == client_id),
+    )
+    for model, condition in conditions:
+        table = Base.metadata.tables[model.__tablename__]
+        own = (table.c.organization_id == organization_id) & condition
+        yield from _repeat(partial(_delete_batch, table, own, renew, batch), table.name, batch)
 
 
 def _delete_organization_rows(
@@ -220,9 +220,7 @@ def _delete_organization_rows(
 ) -> Iterator[tuple[str, int]]:
     for turn in range(MAX_ORGANIZATION_PASSES):
         try:
-            for table in organization_tables():
-                step = partial(_delete_organization_batch, organization_id, table, renew, batch)
-                yield from _repeat(step, table.name, batch)
+            yield from _empty(organization_id, _continue_purge, renew, batch)
             break
         except _NotDue:
             return
@@ -237,12 +235,20 @@ def _delete_organization_rows(
 def _delete_leftovers(organization_id: str, renew: Renew, batch: int) -> Iterator[tuple[str, int]]:
     """Delete the rows that an interrupted import or move left in a tombstone."""
     try:
-        for table in organization_tables():
-            step = partial(_delete_leftover_batch, organization_id, table, renew, batch)
-            yield from _repeat(step, table.name, batch)
+        yield from _empty(organization_id, _hold_leftovers, renew, batch)
     except _NotDue:
         return
     _hold_leftovers(organization_id, purge_at=None)
+
+
+def _empty(
+    organization_id: str, is_due: Callable[[str], bool], renew: Renew, batch: int
+) -> Iterator[tuple[str, int]]:
+    """Delete all rows of the organization. Raises _NotDue once ``is_due``, asked in each transaction, is false."""
+    for table in organization_tables():
+        own = table.c.organization_id == organization_id
+        step = partial(_delete_batch, table, own, renew, batch, partial(is_due, organization_id))
+        yield from _repeat(step, table.name, batch)
 
 
 def _delete_old_failed_requests(
@@ -288,24 +294,17 @@ def _prune_cache_invalidations(renew: Renew) -> int:
 
 
 @transaction
-def _delete_batch(table: Table, condition: ColumnElement[bool], renew: Renew, batch: int) -> int:
-    return _delete(table, condition, renew, batch)
-
-
-@transaction
-def _delete_organization_batch(organization_id: str, table: Table, renew: Renew, batch: int) -> int:
-    """Delete a batch of the organization's rows. Raises _NotDue if it has been restored or moved back meanwhile."""
-    if not _continue_purge(organization_id):
+def _delete_batch(
+    table: Table,
+    condition: ColumnElement[bool],
+    renew: Renew,
+    batch: int,
+    is_due: Callable[[], bool] = lambda: True,
+) -> int:
+    if not is_due():
         raise _NotDue
-    return _delete(table, table.c.organization_id == organization_id, renew, batch)
-
-
-@transaction
-def _delete_leftover_batch(organization_id: str, table: Table, renew: Renew, batch: int) -> int:
-    """Delete a batch of what is left in a tombstone. Raises _NotDue if it is being filled again."""
-    if not _hold_leftovers(organization_id):
-        raise _NotDue
-    return _delete(table, table.c.organization_id == organization_id, renew, batch)
+    renew()
+    return delete_by_key(table, condition, batch)
 
 
 @transaction
@@ -340,11 +339,6 @@ def _continue_purge(organization_id: str) -> bool:
 def _delete_audit_batch(organization_id: str, before: datetime, renew: Renew, batch: int) -> int:
     renew()
     return chain.remove_events_before(organization_id, before, batch)
-
-
-def _delete(table: Table, condition: ColumnElement[bool], renew: Renew, batch: int) -> int:
-    renew()
-    return delete_by_key(table, condition, batch)
 
 
 @read

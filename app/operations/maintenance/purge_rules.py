@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import (
@@ -85,15 +86,9 @@ class PurgeRule:
     before: Callable[[Actor, Sequence[UUID]], None] | None = None
 
 
-def _rule(
-    model: type[Base],
-    column: str,
-    retention: timedelta = RETENTION,
-    unless: Callable[[], ColumnElement[bool]] | None = None,
-    before: Callable[[Actor, Sequence[UUID]], None] | None = None,
-) -> PurgeRule:
+def _rule(model: type[Base], column: str, retention: timedelta = RETENTION, **more: Any) -> PurgeRule:
     table = Base.metadata.tables[model.__tablename__]
-    return PurgeRule(table, table.c[column], retention, unless, before)
+    return PurgeRule(table, table.c[column], retention, **more)
 
 
 def _grant_has_tokens() -> ColumnElement[bool]:

@@ -184,7 +184,7 @@ class _Receiver:
         """Delete what was received."""
         self._renew()
         _change_tombstone(self.organization_id, moving_until=None)
-        transfer.delete_leftovers(self.organization_id, self._job, self.holder)
+        transfer.delete_leftovers(self.organization_id, self._renew_lease)
 
     def release(self) -> None:
         """Let another move or import begin."""
@@ -196,9 +196,12 @@ class _Receiver:
         # The one of an import, so that neither disturbs the other.
         return f"{self.organization_id} import"
 
-    def _renew(self) -> None:
+    def _renew_lease(self) -> None:
         if not self.is_writing or not leases.renew(self._job, self.holder, _LEASE_SECONDS):
             raise Conflict("Another move or import of this organization has taken over.")
+
+    def _renew(self) -> None:
+        self._renew_lease()
         if _find_status(self.organization_id) != PURGED:
             raise Conflict("This cell already serves the organization.")
         self.renewed_at = time.monotonic()
@@ -241,7 +244,7 @@ def _reopen_tombstone(organization_id: str, slug: str) -> None:
     No earlier move can use the tombstone any more.
     """
     had_moved = Organization.moved_to.is_not(None) & (Organization.status == DELETED)
-    db.session.execute(
+    count_changed(
         update(Organization)
         .where(
             Organization.id == organization_id,
@@ -249,7 +252,6 @@ def _reopen_tombstone(organization_id: str, slug: str) -> None:
             had_moved | (Organization.status == PURGED),
         )
         .values(status=PURGED, data_key=None, purge_at=None, deleted_at=None, moving_until=None)
-        .execution_options(synchronize_session=False)
     )
 
 

@@ -89,7 +89,7 @@ def export_organization(
     The file contains one snapshot of the database. ``progress`` is called with the number of rows of each table.
     Changes made after the export are not in the file, so suspend the organization before moving it. Raises NotFound,
     Conflict for root and for a deleted organization, InvalidInput for a short passphrase. Audit:
-    ``organization.exported``, committed before anything is values_as_json.
+    ``organization.exported``, committed before anything is written.
     """
     actor.require("instance:write")
     organization_id, is_root, status = _find_exportable(slug)
@@ -197,18 +197,18 @@ def import_organization(
     records = reader.records()
     organization = read_organization(next(records, None))
     organization_id = str(organization["id"])
-    job, holder = f"{organization_id} import", secrets.token_hex(8)
-    if not leases.acquire(job, holder, _LEASE_SECONDS):
-        raise Conflict("Another import of this organization is running.")
-    try:
+    with leases.held(f"{organization_id} import", secrets.token_hex(8), _LEASE_SECONDS) as renew:
+        if renew is None:
+            raise Conflict("Another import of this organization is running.")
         _require_not_moved(organization_id)
         create_tombstone(organization)
-        delete_leftovers(organization_id, job, holder)
-        rows = _fill(organization_id, records, job, holder, progress)
+        try:
+            delete_leftovers(organization_id, renew)
+            rows = _fill(organization_id, records, renew, progress)
+        except leases.LeaseLost as error:
+            raise Conflict("Another import of this organization has taken over.") from error
         activate(actor, organization)
         seal_all_events(actor, organization_id)
-    finally:
-        leases.release(job, holder)
     return ImportResult(organization["slug"], organization["status"], rows)
 
 
@@ -315,21 +315,24 @@ def create_tombstone(organization: Mapping[str, Any]) -> None:
     db.session.execute(update(Organization).where(same).values(purge_at=purge_at))
 
 
-def delete_leftovers(organization_id: str, job: str, holder: str) -> None:
-    """Delete the rows that an interrupted import left."""
+def delete_leftovers(organization_id: str, renew: Callable[[], None]) -> None:
+    """Delete the rows that an interrupted import left. ``renew`` is called in the transaction of each batch."""
     for table in organization_tables():
-        while _delete_batch(table, organization_id, job, holder):
+        while _delete_batch(table, organization_id, renew):
             pass
 
 
 @transaction
-def _delete_batch(table: Table, organization_id: str, job: str, holder: str) -> int:
-    _renew_lease(job, holder)
+def _delete_batch(table: Table, organization_id: str, renew: Callable[[], None]) -> int:
+    renew()
     return delete_by_key(table, table.c.organization_id == organization_id, _IMPORT_BATCH)
 
 
 def _fill(
-    organization_id: str, records: Iterator[Any], job: str, holder: str, progress: Callable[[str, int], None]
+    organization_id: str,
+    records: Iterator[Any],
+    renew: Callable[[], None],
+    progress: Callable[[str, int], None],
 ) -> dict[str, int]:
     rows: Counter[str] = Counter()
     table: Table | None = None
@@ -341,7 +344,7 @@ def _fill(
             if len(waiting) < _IMPORT_BATCH:
                 continue
         if waiting and table is not None:
-            rows[table.name] += _insert(table, waiting, job, holder)
+            rows[table.name] += _insert(table, waiting, renew)
             waiting = []
         if isinstance(record, dict):
             if table is not None:
@@ -384,15 +387,10 @@ def _require_accepted_hash(stored: Any, scheme: Any) -> None:
 
 
 @transaction
-def _insert(table: Table, rows: list[dict[str, Any]], job: str, holder: str) -> int:
-    _renew_lease(job, holder)
+def _insert(table: Table, rows: list[dict[str, Any]], renew: Callable[[], None]) -> int:
+    renew()
     db.session.execute(insert(table), rows)
     return len(rows)
-
-
-def _renew_lease(job: str, holder: str) -> None:
-    if not leases.renew(job, holder, _LEASE_SECONDS):
-        raise Conflict("Another import of this organization has taken over.")
 
 
 @transaction

@@ -37,7 +37,7 @@ from app.operations.directory.lookups import get_organization_by_id
 from app.operations.organizations.organizations import get_organization
 from app.operations.sign_in.sessions import active_session_condition
 from app.operations.store import clock
-from app.operations.store.rows import count_rows
+from app.operations.store.rows import count_rows, make_record
 from app.operations.store.transactions import read
 from app.operations.users.invitations import open_invitation_condition
 from app.rules.actor import Actor
@@ -195,7 +195,7 @@ _EXPIRING_SECRETS = CompiledQuery(
         _NEWEST.c.name,
         _NEWEST.c.expires_at,
         _NEWEST.c.last_used_at,
-        Client.name.label("client"),
+        Client.name.label("client_name"),
     )
     .join(Client, _here(Client) & (Client.id == _NEWEST.c.client_id))
     .where(
@@ -227,13 +227,7 @@ def _find_expiring_secrets(
     organization_id: str, now: datetime, owner: UUID | None
 ) -> tuple[ExpiringSecret, ...]:
     return tuple(
-        ExpiringSecret(
-            format_client_id(organization_id, row.client_id),
-            row.client,
-            row.name,
-            row.expires_at,
-            row.last_used_at,
-        )
+        make_record(ExpiringSecret, row, client_id=format_client_id(organization_id, row.client_id))
         for row in _EXPIRING_SECRETS.rows(
             organization_id=organization_id, now=now, soon=now + _SOON, owner=owner
         )
@@ -242,14 +236,7 @@ def _find_expiring_secrets(
 
 def _find_recent_events(organization_id: str) -> tuple[RecentEvent, ...]:
     return tuple(
-        RecentEvent(
-            row.at,
-            row.action,
-            row.actor_label,
-            row.target_type,
-            row.target_id,
-            row.actor_organization != organization_id,
-        )
+        make_record(RecentEvent, row, is_from_root=row.actor_organization != organization_id)
         for row in _RECENT_EVENTS.rows(organization_id=organization_id)
     )
 

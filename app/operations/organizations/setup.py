@@ -121,52 +121,42 @@ def complete_setup(
     password_hash = hash_new_password(
         settings.default_settings(), password, personal=(email, name, organization_name)
     )
-    return _set_up(
-        token,
-        email,
-        name,
-        password_hash,
-        organization={"name": organization_name, "id": slug},
-        ip_address=ip_address,
-        request_id=request_id,
-    )
+    administrator = _Administrator(email, name, password_hash)
+    setup = replace(Actor.system(_NO_ORGANIZATION, "set-up"), ip_address=ip_address, request_id=request_id)
+    return _set_up(setup, token, administrator, {"name": organization_name, "id": slug})
+
+
+@dataclass(frozen=True, slots=True)
+class _Administrator:
+    email: str
+    name: str
+    password_hash: str
 
 
 @transaction
 def _set_up(
-    token: str | None,
-    email: str,
-    name: str,
-    password_hash: str,
-    *,
-    organization: Mapping[str, Any],
-    ip_address: str | None,
-    request_id: str | None,
+    setup: Actor, token: str | None, administrator: _Administrator, organization: Mapping[str, Any]
 ) -> SetupResult:
     """Create everything at once: a setup that has begun cannot be repeated."""
-    root_id, user_id = _create_root(token, email, name, password_hash, ip_address, request_id)
-    actor = Actor(
+    system, user_id = _create_root(setup, token, administrator)
+    actor = replace(
+        system,
         kind="user",
-        organization_id=root_id,
-        home_organization_id=root_id,
         permissions=frozenset(PERMISSIONS) | frozenset(ROOT_ONLY),
-        is_root=True,
         user_id=user_id,
-        label=email.strip(),
-        ip_address=ip_address,
-        request_id=request_id,
+        label=administrator.email.strip(),
         authenticated_at=clock.now(),
     )
     created = create_organization(actor, organization).organization
-    first = Actor.system(get_organization_by_slug(created.slug).id, "set-up")
-    first = replace(first, ip_address=ip_address, request_id=request_id)
-    _create_administrator(first, created.slug, email, name, password_hash)
+    first_id = get_organization_by_slug(created.slug).id
+    first = replace(setup, organization_id=first_id, home_organization_id=first_id)
+    _create_administrator(first, created.slug, administrator)
     registered = register_client(actor, management_client("Management"))
     if registered.secret is None:
         raise RuntimeError("a machine client has a secret")
     return SetupResult(
         user_id=user_id,
-        email=email.strip(),
+        email=actor.label,
         organization_id=created.slug,
         organization_name=created.name,
         client_id=registered.client.client_id,
@@ -187,34 +177,29 @@ def management_client(name: str) -> Mapping[str, Any]:
 
 
 @transaction
-def _create_root(
-    token: str | None,
-    email: str,
-    name: str,
-    password_hash: str,
-    ip_address: str | None,
-    request_id: str | None,
-) -> tuple[str, UUID]:
+def _create_root(setup: Actor, token: str | None, administrator: _Administrator) -> tuple[Actor, UUID]:
+    """Return the service as an actor in the new root organization, and the id of its administrator."""
     # This row can be inserted only once, which decides between concurrent requests.
     with savepoint(on_duplicate=_not_found()):
         db.session.add(InstanceFact(name=_DONE, value={}, updated_at=clock.now()))
     if token is not None and not is_setup_token(token):
         raise _not_found()
     db.session.execute(delete(InstanceFact).where(InstanceFact.name == _TOKEN))
-    setup = Actor.system(_NO_ORGANIZATION, "set-up")
     root_id = insert_organization(setup, slug=ROOT_SLUG, name="Gatehouse", is_root=True)
-    system = Actor(
-        "system", root_id, root_id, is_root=True, label="set-up", ip_address=ip_address, request_id=request_id
-    )
-    user_id = _create_administrator(system, ROOT_SLUG, email, name, password_hash)
+    system = replace(setup, organization_id=root_id, home_organization_id=root_id, is_root=True)
+    user_id = _create_administrator(system, ROOT_SLUG, administrator)
     audit.record_user_event(system, "instance.set_up", user_id)
-    return root_id, user_id
+    return system, user_id
 
 
-def _create_administrator(actor: Actor, slug: str, email: str, name: str, password_hash: str) -> UUID:
+def _create_administrator(actor: Actor, slug: str, administrator: _Administrator) -> UUID:
     # The token came from the terminal and its holder entered the email address, so it needs no verification.
     user_id = create_user(
-        actor.organization_id, email=email, name=name, password_hash=password_hash, email_verified=True
+        actor.organization_id,
+        email=administrator.email,
+        name=administrator.name,
+        password_hash=administrator.password_hash,
+        email_verified=True,
     )
     add_administrator(actor, slug, user_id=public_id("usr", user_id), role=ADMIN)
     return user_id
