@@ -118,7 +118,7 @@ def end_again(events: list[ExportedEvent]) -> tuple[list[str], list[str], list[s
     for event in ended.values():
         try:
             organization = get_organization_by_slug(event.organization)
-            if _HANDLERS[event.action](Actor.system(organization.id, RESTORE), event):
+            if _HANDLERS[event.action](Actor.system(organization.id, RESTORE), event) is not False:
                 applied.append(event.words)
         except NotFound:
             failed.append(f"{event.words}: not in this backup")
@@ -160,10 +160,9 @@ def _subject_of(event: ExportedEvent) -> str:
     return event.target
 
 
-def _revoke_secret(actor: Actor, event: ExportedEvent) -> bool:
+def _revoke_secret(actor: Actor, event: ExportedEvent) -> None:
     client_id, revokes_tokens = event.after["client_id"], bool(event.after.get("tokens_revoked"))
     revoke_credentials(actor, client_id, credential_id=event.target, revoke_tokens=revokes_tokens)
-    return True
 
 
 @transaction
@@ -211,11 +210,6 @@ def _block_client(actor: Actor, event: ExportedEvent) -> bool:
     return bool(ended and update_client(actor, event.target, ended).changed)
 
 
-def _delete_client(actor: Actor, event: ExportedEvent) -> bool:
-    delete_client(actor, event.target)
-    return True
-
-
 def _withdraw_access(actor: Actor, event: ExportedEvent) -> bool:
     """Withdraw the access of a client to an API, also if it was given again later, possibly with fewer scopes."""
     try:
@@ -225,18 +219,8 @@ def _withdraw_access(actor: Actor, event: ExportedEvent) -> bool:
     return True
 
 
-def _disable_user(actor: Actor, event: ExportedEvent) -> bool:
-    update_user(actor, event.target, {"status": "disabled"})
-    return True
-
-
-def _delete_user(actor: Actor, event: ExportedEvent) -> bool:
-    delete_user(actor, event.target)
-    return True
-
-
 @transaction
-def _clear_password(actor: Actor, event: ExportedEvent) -> bool:
+def _clear_password(actor: Actor, event: ExportedEvent) -> None:
     """Delete the password that the user has changed since: they choose a new one with a link."""
     changed = count_changed(
         update(User)
@@ -246,11 +230,10 @@ def _clear_password(actor: Actor, event: ExportedEvent) -> bool:
     if changed != 1:
         raise NotFound("There is no such user.")
     audit.record(actor, "user.password_cleared", "user", event.target)
-    return True
 
 
 @transaction
-def _withdraw_consent(actor: Actor, event: ExportedEvent) -> bool:
+def _withdraw_consent(actor: Actor, event: ExportedEvent) -> None:
     user, client = event.before.get("user") or event.actor, parse_client_id(event.target)
     consent = db.session.scalar(
         select(Consent).where(
@@ -262,31 +245,10 @@ def _withdraw_consent(actor: Actor, event: ExportedEvent) -> bool:
     if consent is None:
         raise NotFound("There is no such consent.")
     revoke_consent(actor, consent)
-    return True
-
-
-def _remove_administrator(actor: Actor, event: ExportedEvent) -> bool:
-    remove_administrator(actor, event.organization, event.target)
-    return True
-
-
-def _remove_member(actor: Actor, event: ExportedEvent) -> bool:
-    remove_member(actor, event.organization, event.target, str(event.before["user"]))
-    return True
-
-
-def _delete_group(actor: Actor, event: ExportedEvent) -> bool:
-    delete_group(actor, event.organization, event.target)
-    return True
-
-
-def _remove_app_role(actor: Actor, event: ExportedEvent) -> bool:
-    remove_app_role(actor, event.target, str(event.before["assignment"]))
-    return True
 
 
 @transaction
-def _remove_passkey(actor: Actor, event: ExportedEvent) -> bool:
+def _remove_passkey(actor: Actor, event: ExportedEvent) -> None:
     passkey = str(event.before["passkey"])
     removed = count_changed(
         delete(Passkey).where(
@@ -302,12 +264,6 @@ def _remove_passkey(actor: Actor, event: ExportedEvent) -> bool:
         event.target,
         before={"passkey": passkey, "name": event.before.get("name")},
     )
-    return True
-
-
-def _reset_factors(actor: Actor, event: ExportedEvent) -> bool:
-    reset_user_factors(actor, event.target)
-    return True
 
 
 def _replace_keys(actor: Actor, event: ExportedEvent) -> bool:
@@ -319,36 +275,41 @@ def _replace_keys(actor: Actor, event: ExportedEvent) -> bool:
 
 
 def _suspend_organization(_: Actor, event: ExportedEvent) -> bool:
-    root = Actor.system(get_root_organization().id, RESTORE)
-    return bool(update_organization(root, event.organization, {"status": "suspended"}).changed)
+    return bool(update_organization(_root(), event.organization, {"status": "suspended"}).changed)
 
 
-def _delete_organization(_: Actor, event: ExportedEvent) -> bool:
-    delete_organization(Actor.system(get_root_organization().id, RESTORE), event.organization)
-    return True
+def _root() -> Actor:
+    return Actor.system(get_root_organization().id, RESTORE)
 
 
-_HANDLERS: Mapping[str, Callable[[Actor, ExportedEvent], bool]] = {
+# What ends again, by the action. One that returns False has changed nothing.
+_HANDLERS: Mapping[str, Callable[[Actor, ExportedEvent], object]] = {
     "client_access.withdrawn": _withdraw_access,
     "credential.retired": _retire_secret,
     "credential.revoked": _revoke_secret,
     "credential.tokens_revoked": _revoke_secret,
     "client.updated": _block_client,
-    "client.deleted": _delete_client,
-    "user.disabled": _disable_user,
-    "user.deleted": _delete_user,
+    "client.deleted": lambda actor, event: delete_client(actor, event.target),
+    "user.disabled": lambda actor, event: update_user(actor, event.target, {"status": "disabled"}),
+    "user.deleted": lambda actor, event: delete_user(actor, event.target),
     "user.password_changed": _clear_password,
     "user.password_reset": _clear_password,
     "consent.withdrawn": _withdraw_consent,
-    "administrator.removed": _remove_administrator,
-    "app_role.removed": _remove_app_role,
-    "group.deleted": _delete_group,
-    "group.member_removed": _remove_member,
+    "administrator.removed": lambda actor, event: remove_administrator(
+        actor, event.organization, event.target
+    ),
+    "app_role.removed": lambda actor, event: remove_app_role(
+        actor, event.target, str(event.before["assignment"])
+    ),
+    "group.deleted": lambda actor, event: delete_group(actor, event.organization, event.target),
+    "group.member_removed": lambda actor, event: remove_member(
+        actor, event.organization, event.target, str(event.before["user"])
+    ),
     "passkey.removed": _remove_passkey,
-    "second_factors.reset": _reset_factors,
+    "second_factors.reset": lambda actor, event: reset_user_factors(actor, event.target),
     "signing_key.removed": _replace_keys,
     "organization.suspended": _suspend_organization,
-    "organization.deleted": _delete_organization,
+    "organization.deleted": lambda _, event: delete_organization(_root(), event.organization),
 }
 _CANCELS = {
     "app_role.assigned": "app_role.removed",
