@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any
 
 from flask import Response
 
 from app.api.endpoints import Body, Endpoints, JsonSchema, NamedSchema, component, nullable, pascal_case
-from app.api.organizations.settings import DRY_RUN
-from app.api.representations import Count, Representation, optional, rfc3339
+from app.api.organizations.settings import DRY_RUN, VersionMeta
+from app.api.representations import Count, Representation, Source, optional
 from app.operations.organizations import instance_limits
 from app.operations.organizations.instance_limits import InstanceLimitsRecord, UpdatedInstanceLimits
 from app.rules.organizations.instance_limits import BOUNDABLE, allowed_values
@@ -24,21 +23,17 @@ endpoints = Endpoints("Instance")
 class InstanceLimitsImpact(Representation):
     """The consequences of a change of the instance limits."""
 
-    organizations_affected: Annotated[Count, described("Organizations whose settings would change.")]
-    organizations_checked: Annotated[Count, described("Organizations that were checked.")]
+    organizations_affected: Annotated[
+        Count, Source("organizations_limited"), described("Organizations whose settings would change.")
+    ]
+    organizations_checked: Annotated[
+        Count, Source("organizations_counted"), described("Organizations that were checked.")
+    ]
 
 
-class InstanceLimitsMeta(Representation):
+class InstanceLimitsMeta(VersionMeta):
     """Metadata of the instance limits."""
 
-    version: Annotated[int, described("The number of the version, as in the ETag.")]
-    updated_at: Annotated[datetime | None, described("When they were last changed. Null if they never were.")]
-    updated_by: Annotated[
-        str | None,
-        described(
-            "The email address or name of the user or client who last changed them. Null if they were never changed."
-        ),
-    ]
     changed: Annotated[list[str], described("The paths that changed. Only in responses to changes.")] = (
         optional()
     )
@@ -142,18 +137,9 @@ def update_instance_limits(context: ApiContext, body: Body) -> object:
 
 
 def _response(view: InstanceLimitsRecord, updated: UpdatedInstanceLimits | None = None) -> Response:
-    meta: dict[str, Any] = {
-        "version": view.version,
-        "updated_at": rfc3339(view.updated_at),
-        "updated_by": view.updated_by,
-    }
+    meta = InstanceLimitsMeta.to_json(view)
     if updated is not None:
         meta["changed"] = list(updated.changed)
         if updated.impact is not None:
-            impact = updated.impact
-            meta["impact"] = InstanceLimitsImpact.to_json(
-                impact,
-                organizations_affected=impact.organizations_limited,
-                organizations_checked=impact.organizations_counted,
-            )
+            meta["impact"] = InstanceLimitsImpact.to_json(updated.impact)
     return envelope(dict(view.bounds), meta=meta, version=view.version)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from flask import Response, request
 
@@ -20,7 +19,7 @@ from app.api.endpoints import (
     pascal_case,
 )
 from app.api.organizations.roles import ROLE_KEY_PATTERN
-from app.api.representations import Representation, optional, rfc3339
+from app.api.representations import Representation, Source, optional
 from app.operations.organizations import branding, settings
 from app.operations.organizations.settings import SettingsRecord, UpdatedSettings
 from app.rules.organizations.settings import MAX_ROLES, ROLES_PATH
@@ -59,13 +58,15 @@ class SettingsImpact(Representation):
     """The consequences of a change of the settings."""
 
     users_without_second_factor: Annotated[int, described("Users who would have to set up a second factor.")]
-    sessions_terminated: Annotated[int, described("Sessions that would end.")]
+    sessions_terminated: Annotated[int, Source("sessions_ending"), described("Sessions that would end.")]
     clients_affected: Annotated[int, described("Clients that would behave differently.")]
-    secrets_deleted: Annotated[int, described("Stored secrets that could no longer be viewed.")]
+    secrets_deleted: Annotated[
+        int, Source("secrets_wiped"), described("Stored secrets that could no longer be viewed.")
+    ]
 
 
-class SettingsMeta(Representation):
-    """Metadata of the settings."""
+class VersionMeta(Representation):
+    """Metadata of settings and limits, which one document holds."""
 
     version: Annotated[int, described("The number of the version, as in the ETag.")]
     updated_at: Annotated[datetime | None, described("When they were last changed. Null if they never were.")]
@@ -75,6 +76,11 @@ class SettingsMeta(Representation):
             "The email address or name of the user or client who last changed them. Null if they were never changed."
         ),
     ]
+
+
+class SettingsMeta(VersionMeta):
+    """Metadata of the settings."""
+
     overridden: Annotated[list[str], described("The paths that the organization set.")]
     limited: Annotated[
         list[str], described("The paths whose value is restricted by a limit of the instance.")
@@ -264,21 +270,11 @@ def remove_logo(context: ApiContext, slug: str) -> object:
 
 
 def _response(view: SettingsRecord, updated: UpdatedSettings | None = None) -> Response:
-    meta: dict[str, Any] = {
-        "version": view.version,
-        "updated_at": rfc3339(view.updated_at),
-        "updated_by": view.updated_by,
-        "overridden": list(view.overridden),
-        "limited": list(view.limited),
-        "limits": view.limits,
-    }
+    meta = SettingsMeta.to_json(view)
     if updated is not None:
         meta["changed"] = list(updated.changed)
         if updated.warnings:
             meta["warnings"] = list(updated.warnings)
         if updated.impact is not None:
-            impact = asdict(updated.impact)
-            impact["sessions_terminated"] = impact.pop("sessions_ending")
-            impact["secrets_deleted"] = impact.pop("secrets_wiped")
-            meta["impact"] = impact
+            meta["impact"] = SettingsImpact.to_json(updated.impact)
     return envelope(view.document, meta=meta, version=view.version)
