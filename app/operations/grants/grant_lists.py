@@ -21,7 +21,15 @@ from app.operations.directory.lookups import get_organization_by_id
 from app.operations.grants import grants
 from app.operations.grants.grants import is_active_grant, is_consented
 from app.operations.store import audit, clock
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, filter_conditions, get_row, read_page
+from app.operations.store.rows import (
+    DEFAULT_LIMIT,
+    CursorKey,
+    Page,
+    filter_conditions,
+    get_row,
+    make_record,
+    read_page,
+)
 from app.operations.store.transactions import read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
@@ -157,16 +165,15 @@ def _record(row: Any) -> GrantRecord:
             allowed_at=row.allowed_at,
             is_consented=bool(row.is_consented),
         )
-    return GrantRecord(
-        id=row.id,
+    return make_record(
+        GrantRecord,
+        row,
         client_id=format_client_id(row.organization_id, row.client_id),
-        client_name=row.client_name,
         user_id=public_id("usr", row.user_id),
-        user_email=row.user_email,
         scopes=tuple(row.scope.split()),
         resources=tuple(row.resource.split()),
-        created_at=row.created_at,
         expires_at=expires_at,
         is_refreshable=row.refresh_digest is not None,
         refreshes=row.generation,
+        revoked_at=None,
     )

@@ -27,6 +27,7 @@ from app.models.session import KnownBrowser
 from app.models.user import User
 from app.operations.mail.notices import notify_user
 from app.operations.store import audit, clock
+from app.operations.store.rows import make_record
 from app.operations.store.transactions import (
     count_changed,
     current_unit_of_work,
@@ -243,13 +244,8 @@ def list_known_browsers(actor: Actor, cookie: str) -> list[KnownBrowserRecord]:
     )
     current = _digests_of(organization_id, cookie)
     listed = [
-        KnownBrowserRecord(
-            public_id("kbr", row.id),
-            row.digest in current,
-            row.created_at,
-            row.last_used_at,
-            row.address,
-            row.user_agent,
+        make_record(
+            KnownBrowserRecord, row, public_id=public_id("kbr", row.id), is_current=row.digest in current
         )
         for row in rows
     ]

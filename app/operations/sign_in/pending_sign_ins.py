@@ -21,6 +21,7 @@ from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.sign_in.known_browsers import find_browser_with_second_factor
 from app.operations.sign_in.second_factors import decide_mfa_of_user, find_methods_of_user
 from app.operations.store import clock
+from app.operations.store.rows import make_record
 from app.operations.store.transactions import (
     count_changed,
     current_unit_of_work,
@@ -163,16 +164,7 @@ def find_pending_sign_in(
     ).first()
     if row is None or organization.is_before_restore(row.created_at):
         return None
-    return PendingSignInRecord(
-        row.id,
-        organization.id,
-        row.user_id,
-        row.email,
-        row.name,
-        tuple(row.amr.split()),
-        row.expires_at,
-        row.known_browser_id,
-    )
+    return make_record(PendingSignInRecord, row, amr=tuple(row.amr.split()))
 
 
 def get_pending_sign_in(

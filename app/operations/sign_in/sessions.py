@@ -34,6 +34,7 @@ from app.operations.grants.revocation import (
 )
 from app.operations.sign_in.pending_sign_ins import delete_pending_sign_ins_of_user
 from app.operations.store import audit, clock
+from app.operations.store.rows import make_record
 from app.operations.store.transactions import (
     count_changed,
     current_unit_of_work,
@@ -286,15 +287,7 @@ def list_sessions_of_user(
         .limit(1000)
     )
     listed = [
-        SessionSummary(
-            public_id("ses", row.id),
-            row.id == current,
-            row.created_at,
-            row.last_seen_at,
-            row.expires_at,
-            row.address,
-            row.user_agent,
-        )
+        make_record(SessionSummary, row, public_id=public_id("ses", row.id), is_current=row.id == current)
         for row in rows
     ]
     return sorted(listed, key=lambda sign_in: not sign_in.is_current)

@@ -27,6 +27,7 @@ from app.fast_path.compiled_query import CompiledQuery, insert_into
 from app.models.audit import OutboxMessage
 from app.models.base import has_key
 from app.operations.store import audit, clock
+from app.operations.store.rows import make_record
 from app.operations.store.transactions import count_changed, on_commit, read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import DomainError
@@ -46,8 +47,6 @@ _jitter = random.SystemRandom()
 
 messages_available = threading.Event()
 """Set when this process has committed a message or finished a delivery. The dispatcher then looks immediately."""
-_receiver_types: dict[str, str] = {}
-_external_kinds: set[str] = set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,15 @@ class DeliveryDeferred(Exception):
     """The receiver works but does not accept this message yet. Its other messages need not wait."""
 
 
-_deliveries: dict[str, Callable[[Message], None]] = {}
+@dataclass(frozen=True, slots=True)
+class _Delivery:
+    deliver: Callable[[Message], None]
+    receiver_type: str
+    to_external_server: bool
+
+
+# By the kind of message.
+_deliveries: dict[str, _Delivery] = {}
 
 
 def enqueue(
@@ -119,15 +126,12 @@ def register_delivery(
     receiver. ``receiver_type`` is its name in the audit log. Set ``to_external_server`` if an organization chooses the
     server, which may then be arbitrarily slow.
     """
-    _deliveries[kind] = deliver
-    _receiver_types[kind] = receiver_type
-    if to_external_server:
-        _external_kinds.add(kind)
+    _deliveries[kind] = _Delivery(deliver, receiver_type, to_external_server)
 
 
 def is_for_external_server(message: Message) -> bool:
     """Return whether the message goes to a server that an organization chose."""
-    return message.kind in _external_kinds
+    return _deliveries[message.kind].to_external_server
 
 
 @read
@@ -157,7 +161,11 @@ def claim_due_message(
 
     Skip messages for ``busy_receivers``, pairs of an organization id and a receiver, and of ``full_organizations``.
     """
-    kinds = _deliveries.keys() - (_external_kinds if skip_external_servers else set())
+    kinds = [
+        kind
+        for kind, delivery in _deliveries.items()
+        if not (skip_external_servers and delivery.to_external_server)
+    ]
     for candidate in _find_due(kinds, busy_receivers, full_organizations):
         if _lease(candidate):
             return candidate
@@ -167,7 +175,7 @@ def claim_due_message(
 def deliver(message: Message) -> None:
     """Deliver a leased message, and otherwise schedule another attempt or give it up. Audit: ``delivery.given_up``."""
     try:
-        _deliveries[message.kind](message)
+        _deliveries[message.kind].deliver(message)
     except DeliveryRejected as error:
         _log.warning("%s rejected a message of kind %s: %s", message.receiver, message.kind, error)
         _finish(message, REFUSED)
@@ -215,16 +223,7 @@ def _find_due(
         .execution_options(**ACROSS)
     ).all()
     return [
-        Message(
-            row.organization_id,
-            row.id,
-            row.kind,
-            row.receiver,
-            row.payload,
-            row.attempts + 1,
-            row.created_at,
-            now + LEASE_DURATION,
-        )
+        make_record(Message, row, attempts=row.attempts + 1, leased_until=now + LEASE_DURATION)
         for row in rows
     ]
 
@@ -247,11 +246,10 @@ def _lease(message: Message) -> bool:
 
 @transaction
 def _finish(message: Message, outcome: str) -> None:
-    db.session.execute(
+    count_changed(
         update(OutboxMessage)
         .where(has_key(OutboxMessage, message.organization_id, message.id), OutboxMessage.done_at.is_(None))
         .values(done_at=clock.now(), outcome=outcome)
-        .execution_options(synchronize_session=False)
     )
 
 
@@ -289,5 +287,5 @@ def _postpone(message: Message, *, only_this_message: bool = False) -> None:
     if given_up:
         actor = Actor.system(message.organization_id, "outbox")
         after = {"kind": message.kind, "messages": given_up}
-        target = _receiver_types.get(message.kind, "client")
+        target = _deliveries[message.kind].receiver_type
         audit.record(actor, "delivery.given_up", target, message.receiver, after=after)

@@ -18,7 +18,7 @@ from app.models.user import ACTIVE as ACTIVE_USER
 from app.models.user import User
 from app.operations.grants.grants import grant_issued_after_cutoffs, token_issued_after_cutoffs
 from app.operations.store import clock
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, PageQuery, filter_values
+from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, PageQuery, filter_values, make_record
 from app.operations.store.transactions import transaction
 from app.operations.tokens import revocation
 from app.rules.actor import Actor
@@ -162,18 +162,16 @@ def _record(row: Any) -> TokenRecord:
     def optional_public_id(prefix: str, value: UUID | None) -> str | None:
         return None if value is None else public_id(prefix, value)
 
-    return TokenRecord(
-        id=row.id,
+    return make_record(
+        TokenRecord,
+        row,
         client_id=format_client_id(row.organization_id, row.client_id),
-        client_name=row.client_name,
         user_id=optional_public_id("usr", row.user_id),
-        user_email=row.user_email,
         grant_id=optional_public_id("grt", row.grant_id),
         credential_id=optional_public_id("sec", row.credential_id),
         scopes=tuple(row.scope.split()),
         audience=tuple(row.audience.split()),
         is_bound=row.dpop_jkt is not None,
         exchanged_for=optional_public_id(PREFIX, row.parent_id),
-        issued_at=row.issued_at,
-        expires_at=row.expires_at,
+        revoked_at=None,
     )

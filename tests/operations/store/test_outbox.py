@@ -41,7 +41,8 @@ class Receivers:
 @pytest.fixture
 def receivers(context: Flask, monkeypatch: pytest.MonkeyPatch) -> Receivers:
     made = Receivers()
-    monkeypatch.setattr(outbox, "_deliveries", {"test": made})
+    monkeypatch.setattr(outbox, "_deliveries", {})
+    outbox.register_delivery("test", made)
     return made
 
 
@@ -277,11 +278,10 @@ def test_slow_receiver_and_full_organization_do_not_delay_others(
 
 
 def test_slow_external_servers_do_not_delay_email(
-    make: Factory, receivers: Receivers, dispatching: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+    make: Factory, receivers: Receivers, dispatching: Callable[[], None]
 ) -> None:
     """P2: one thread is reserved for messages that do not go to external servers."""
-    monkeypatch.setitem(outbox._deliveries, "stranger", receivers)
-    monkeypatch.setattr(outbox, "_external_kinds", {"stranger"})
+    outbox.register_delivery("stranger", receivers, to_external_server=True)
     end = threading.Event()
     for name in ("slow-1", "slow-2", "slow-3", "slow-4"):
         receivers.answers[name] = lambda: None if end.wait(8) else fail()
