@@ -349,7 +349,7 @@ def _elapsed_ms(started_at: float) -> int:
 @transaction
 def _store_attempt(message: Message, request: _WebhookRequest, attempt: _Attempt, *, is_gone: bool) -> None:
     status = DELIVERED if attempt.failure is None else FAILED if is_gone else PENDING
-    db.session.execute(
+    count_changed(
         update(WebhookDelivery)
         .where(
             has_key(WebhookDelivery, message.organization_id, request.delivery_id),
@@ -364,5 +364,4 @@ def _store_attempt(message: Message, request: _WebhookRequest, attempt: _Attempt
             response_headers=attempt.headers,
             failure=attempt.failure[:200] if attempt.failure else None,
         )
-        .execution_options(synchronize_session=False)
     )

@@ -356,11 +356,8 @@ def disable_gone_webhook(actor: Actor, webhook_id: UUID) -> None:
 
 def _set_failing(organization_id: str, webhook_id: UUID, value: object) -> None:
     # The version is unchanged, so that deliveries do not conflict with users who edit the webhook.
-    db.session.execute(
-        update(Webhook)
-        .where(has_key(Webhook, organization_id, webhook_id))
-        .values(failing_since=value)
-        .execution_options(synchronize_session=False)
+    count_changed(
+        update(Webhook).where(has_key(Webhook, organization_id, webhook_id)).values(failing_since=value)
     )
 
 

@@ -235,16 +235,14 @@ def create_client_request(actor: Actor, client: ClientSnapshot, scopes: tuple[st
 
 def _delete_expired(actor: Actor, client: ClientSnapshot) -> None:
     # An expired request would block a new one until the janitor deletes it.
-    db.session.execute(
-        delete(ClientRequest)
-        .where(
+    count_changed(
+        delete(ClientRequest).where(
             ClientRequest.organization_id == actor.organization_id,
             ClientRequest.client_id == client.id,
             ClientRequest.user_id == actor.user_id,
             ClientRequest.is_open.is_(True),
             ClientRequest.expires_at <= clock.now(),
         )
-        .execution_options(synchronize_session=False)
     )
 
 
@@ -328,10 +326,10 @@ def _visible(actor: Actor) -> Select[Any]:
 @transaction
 def delete_requests_of_user(actor: Actor, user_id: UUID) -> None:
     """Delete the user's requests with their reasons, when the account is deleted."""
-    db.session.execute(
-        delete(ClientRequest)
-        .where(ClientRequest.organization_id == actor.organization_id, ClientRequest.user_id == user_id)
-        .execution_options(synchronize_session=False)
+    count_changed(
+        delete(ClientRequest).where(
+            ClientRequest.organization_id == actor.organization_id, ClientRequest.user_id == user_id
+        )
     )
 
 

@@ -89,7 +89,7 @@ def revoke_access_with_scopes(actor: Actor, user_id: UUID, client_id: UUID, scop
             row.id for row in pending if _has_any_scope(row.scope, getattr(row, "claims", None), scopes)
         ]
         if to_expire:
-            db.session.execute(
+            count_changed(
                 update(model)
                 .where(
                     model.organization_id == actor.organization_id,
@@ -97,7 +97,6 @@ def revoke_access_with_scopes(actor: Actor, user_id: UUID, client_id: UUID, scop
                     model.used_at.is_(None),
                 )
                 .values(expires_at=now)
-                .execution_options(synchronize_session=False)
             )
     # Read after the statements above have waited for codes that are being redeemed, whose grants are among these.
     return sum(
@@ -249,7 +248,7 @@ def _add_scopes(
     before = () if is_invalid else tuple(row.scope.split())
     state = () if is_invalid else _current_declined(row, shown)
     declined = (*(scope for scope in state if scope not in (*scopes, *declined)), *declined)
-    db.session.execute(
+    count_changed(
         update(Consent)
         .where(*own)
         .values(
@@ -260,7 +259,6 @@ def _add_scopes(
             last_used_at=now,
             shown=shown,
         )
-        .execution_options(synchronize_session=False)
     )
     return before
 
@@ -295,7 +293,7 @@ def _limit_expiry(client: ClientSnapshot, user_id: UUID, end: datetime) -> None:
             for model, held_by in ((Grant, Grant.id), (AccessToken, AccessToken.grant_id))
         ]
     for change in changes:
-        db.session.execute(change.execution_options(synchronize_session=False))
+        count_changed(change)
 
 
 def _current_declined(row: Any, shown: Mapping[str, Any]) -> tuple[str, ...]:

@@ -62,7 +62,7 @@ def sync_logo(row: Client, before: str | None, after: str | None) -> None:
 def delete_logo(row: Client) -> None:
     """Delete the client's logo in the current transaction."""
     same_client = has_key(ClientLogo, row.organization_id, row.id)
-    db.session.execute(delete(ClientLogo).where(same_client).execution_options(synchronize_session=False))
+    count_changed(delete(ClientLogo).where(same_client))
 
 
 def fetch_logo(message: Message) -> None:

@@ -36,7 +36,7 @@ from app.operations.clients.dynamic_registration import registrar_actor
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.store import clock, outgoing_http, rate_limits
 from app.operations.store.rate_limits import network_limits
-from app.operations.store.transactions import transaction
+from app.operations.store.transactions import count_changed, transaction
 from app.rules.actor import Actor
 from app.rules.clients.client_types import BLOCKED, REVIEW
 from app.rules.clients.dynamic_metadata import Offer, as_fields, refusal_words, replacing
@@ -263,11 +263,10 @@ def _replace(actor: Actor, row_id: UUID, document: _Document, *, has_other_redir
         update_client(trusted_actor, client_id, {**fields, **untrusted})
     if has_other_redirect_uris:
         _delete_consent_batch(actor, row_id)
-    db.session.execute(
+    count_changed(
         update(ClientRegistration)
         .where(has_key(ClientRegistration, actor.organization_id, row_id))
         .values(fetched_at=document.read_at, fresh_until=document.fresh_until)
-        .execution_options(synchronize_session=False)
     )
 
 
@@ -276,9 +275,5 @@ def _delete_consent_batch(actor: Actor, row_id: UUID) -> int:
     of_client = (Consent.organization_id == actor.organization_id, Consent.client_id == row_id)
     found = db.session.scalars(select(Consent.id).where(*of_client).limit(_CONSENT_BATCH_SIZE)).all()
     if found:
-        db.session.execute(
-            delete(Consent)
-            .where(*of_client, Consent.id.in_(found))
-            .execution_options(synchronize_session=False)
-        )
+        count_changed(delete(Consent).where(*of_client, Consent.id.in_(found)))
     return len(found)

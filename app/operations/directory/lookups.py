@@ -36,7 +36,7 @@ from app.operations.directory.snapshots import (
     SecretSnapshot,
 )
 from app.operations.store import clock
-from app.operations.store.transactions import read
+from app.operations.store.transactions import count_changed, read
 from app.rules.clients.client_access import GRANTED, WITHDRAWN
 from app.rules.clients.resource_indicators import ResourceAccess
 from app.rules.directory.permissions import ADMIN, permissions_of_roles
@@ -309,11 +309,10 @@ def touch_organization(organization_id: str) -> None:
     Of several transactions that do so, each waits for the one before. Call this before the transaction writes anything
     else, so that none holds a row that one in front of it needs.
     """
-    db.session.execute(
+    count_changed(
         update(Organization)
         .where(Organization.id == organization_id)
         .values(version=Organization.version + 1)
-        .execution_options(synchronize_session=False)
     )
     cache_invalidation.invalidate(organization_id)
 

@@ -21,6 +21,7 @@ from app.models.base import has_key
 from app.models.session import Session, SessionClient
 from app.operations.directory.lookups import ClientSnapshot
 from app.operations.store import clock, outbox
+from app.operations.store.transactions import count_changed
 from app.rules.identifiers import format_client_id, public_id
 
 KIND = "backchannel_logout"
@@ -82,7 +83,7 @@ def notify_listeners(organization_id: str, session_ids: Sequence[UUID]) -> None:
     ended = (SessionClient.organization_id == organization_id) & SessionClient.session_id.in_(session_ids)
     for client_id, user_id, sid in rows:
         _enqueue(organization_id, client_id, user_id, sid)
-    db.session.execute(delete(SessionClient).where(ended).execution_options(synchronize_session=False))
+    count_changed(delete(SessionClient).where(ended))
 
 
 @cache

@@ -183,11 +183,10 @@ def serve_again(actor: Actor, organization: Any, *, cutoffs: Mapping[str, dateti
         raise Conflict(f"{organization.moved_to} has served the organization.")
     if changed != 1:
         raise Conflict("The rows of the organization are being purged here.")
-    db.session.execute(
+    count_changed(
         update(OutboxMessage)
         .where(OutboxMessage.organization_id == organization.id, OutboxMessage.done_at.is_(None))
         .values(available_at=clock.now())
-        .execution_options(synchronize_session=False)
     )
     cache_invalidation.invalidate(organization.id)
     transfer.record_in_root_too(

@@ -41,7 +41,7 @@ from app.operations.sign_in.sessions import find_session
 from app.operations.sign_in.sign_in import SignedIn, sign_in
 from app.operations.store import clock
 from app.operations.store.outbox import Message
-from app.operations.store.transactions import read, transaction
+from app.operations.store.transactions import count_changed, read, transaction
 from app.operations.tokens.bulk_revocation import bulk_revoke
 from app.operations.users import app_roles, groups, import_uploads, registrations
 from app.operations.users.invitations import create_invitation
@@ -156,11 +156,10 @@ def _create_webhook(actor: Actor, marker: str) -> tuple[str, str]:
         {"url": "https://isolation.invalid/hook", "event_types": ["user.deleted"], "description": marker},
     )
     delivery = webhook_deliveries.send_test(actor, made.record.public_id)
-    db.session.execute(
+    count_changed(
         update(OutboxMessage)
         .where(OutboxMessage.organization_id == actor.organization_id, OutboxMessage.done_at.is_(None))
         .values(available_at=clock.now() + _POSTPONEMENT)
-        .execution_options(synchronize_session=False)
     )
     return made.record.public_id, delivery.public_id
 

@@ -227,19 +227,16 @@ def _decide(organization_id: str, cell: str, until: datetime) -> None:
     )
     if changed != 1:
         raise MoveFailed("The pause ended before everything was copied. The organization goes on here.")
-    db.session.execute(
+    count_changed(
         update(OutboxMessage)
         .where(OutboxMessage.organization_id == organization_id, OutboxMessage.done_at.is_(None))
         .values(available_at=now + _NEVER)
-        .execution_options(synchronize_session=False)
     )
-    db.session.execute(
-        delete(RoleAssignment)
-        .where(
+    count_changed(
+        delete(RoleAssignment).where(
             RoleAssignment.organization_id == organization_id,
             RoleAssignment.user_organization_id != organization_id,
         )
-        .execution_options(synchronize_session=False)
     )
     cache_invalidation.invalidate(organization_id)
 

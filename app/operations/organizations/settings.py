@@ -431,7 +431,7 @@ def _wipe_sealed_secrets(organization_id: str) -> None:
 
 def _delete_logo(organization_id: str) -> None:
     mine = OrganizationLogo.organization_id == organization_id
-    db.session.execute(delete(OrganizationLogo).where(mine).execution_options(synchronize_session=False))
+    count_changed(delete(OrganizationLogo).where(mine))
 
 
 def _values(document: Mapping[str, Any], paths: tuple[str, ...]) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from uuid import UUID
 
 from sqlalchemy import update
 
-from app.extensions import db
 from app.models.base import has_key
 from app.models.session import Session
 from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
@@ -31,7 +30,7 @@ from app.operations.sign_in.second_factors import (
 from app.operations.sign_in.sessions import end_sessions_of_user, rotate_session_token
 from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn, complete_second_factor
 from app.operations.store import audit, clock
-from app.operations.store.transactions import read, transaction
+from app.operations.store.transactions import count_changed, read, transaction
 from app.rules import sealing
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, InvalidInput, NotFound
@@ -352,11 +351,10 @@ def _record_added(
 
 
 def _add_session_methods(actor: Actor, methods: tuple[str, ...]) -> None:
-    db.session.execute(
+    count_changed(
         update(Session)
         .where(has_key(Session, actor.home_organization_id, actor.session_id))
         .values(amr=" ".join(combine_amr(actor.amr or ("pwd",), methods)))
-        .execution_options(synchronize_session=False)
     )
 
 

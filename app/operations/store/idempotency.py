@@ -22,7 +22,7 @@ from app.fast_path.compiled_query import CompiledQuery
 from app.models.audit import IdempotencyKey, UsedIdentifier
 from app.operations.store import clock, keyring
 from app.operations.store.audit import actor_public_id
-from app.operations.store.transactions import transaction
+from app.operations.store.transactions import count_changed, transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden
 from app.rules.identifiers import new_id
@@ -83,14 +83,12 @@ def run_once(
 
 def _claim(organization_id: str, key_digest: bytes, body_digest: bytes) -> bool:
     now = clock.now()
-    db.session.execute(
-        delete(IdempotencyKey)
-        .where(
+    count_changed(
+        delete(IdempotencyKey).where(
             IdempotencyKey.organization_id == organization_id,
             IdempotencyKey.key_digest == key_digest,
             IdempotencyKey.expires_at <= now,
         )
-        .execution_options(synchronize_session=False)
     )
     values = {
         "organization_id": organization_id,
@@ -145,11 +143,10 @@ def _store(actor: Actor, key_digest: bytes, result: IdempotentResult, secret_fie
         "headers": dict(result.headers),
     }
     sealed = keyring.seal(organization_id, json.dumps(stored).encode(), _sealing_context(key_digest))
-    db.session.execute(
+    count_changed(
         update(IdempotencyKey)
         .where(IdempotencyKey.organization_id == organization_id, IdempotencyKey.key_digest == key_digest)
         .values(status=result.status, response=sealed)
-        .execution_options(synchronize_session=False)
     )
 
 

@@ -111,11 +111,10 @@ def renew(name: str, holder: str, seconds: int) -> bool:
 @transaction
 def release(name: str, holder: str) -> None:
     """Release the lease immediately, if it is the holder's."""
-    db.session.execute(
+    count_changed(
         update(Lease)
         .where(Lease.name == name, Lease.holder == holder)
         .values(expires_at=clock.now() - timedelta(seconds=1))
-        .execution_options(synchronize_session=False)
     )
 
 

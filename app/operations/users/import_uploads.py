@@ -411,9 +411,8 @@ def _store_part(organization_id: str, import_id: UUID, number: int, sealed: byte
 
 @transaction
 def _complete_upload(organization_id: str, import_id: UUID, digest: bytes, rows: int, parts: int) -> None:
-    db.session.execute(
+    count_changed(
         update(UserImport)
         .where(has_key(UserImport, organization_id, import_id))
         .values(digest=digest, total=rows, parts=parts)
-        .execution_options(synchronize_session=False)
     )
