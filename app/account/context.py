@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from flask import Blueprint, make_response, redirect, render_template, request
 from werkzeug.wrappers import Response as BaseResponse
 
-from app.operations.directory.lookups import OrganizationSnapshot
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.directory.users import UserSnapshot, get_user
 from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.users.email_change import EmailVerificationEnded

@@ -17,7 +17,7 @@ from wtforms import (
 )
 from wtforms.validators import DataRequired, InputRequired
 
-from app.operations.directory.lookups import OrganizationSnapshot
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.rules.errors import DomainError
 from app.rules.users.profile import ADDRESS_PARTS, CHECKS
 from app.web.forms import PageForm

@@ -21,7 +21,8 @@ from app.account.sign_in import (
     sign_in_form,
 )
 from app.operations.authorization.authorization_requests import AuthorizationRequestRecord
-from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_slug
+from app.operations.directory.lookups import get_organization_by_slug
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.sign_in import factor_enrollment
 from app.operations.sign_in.factor_verification import InvalidCode, verify_code
 from app.operations.sign_in.passkey_registration import (

@@ -15,7 +15,8 @@ from app.operations.authorization.authorization_requests import (
     RequestEnded,
     find_request,
 )
-from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_slug
+from app.operations.directory.lookups import get_organization_by_slug
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.organizations.setup import is_set_up
 from app.operations.sign_in.passkey_sign_in import (
     PasskeyRefused,

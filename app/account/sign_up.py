@@ -21,11 +21,8 @@ from app.account.sign_in import (
     current_browser,
     pending_request,
 )
-from app.operations.directory.lookups import (
-    OrganizationSnapshot,
-    get_organization_by_id,
-    get_organization_by_slug,
-)
+from app.operations.directory.lookups import get_organization_by_id, get_organization_by_slug
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.sign_in.passkeys import InvalidChallenge, PasskeyNotVerified
 from app.operations.sign_in.passwords import hash_new_password
 from app.operations.users.invitations import (

@@ -17,7 +17,7 @@ from app.oauth.protocol_request import ProtocolRequest, UnreadableBody
 from app.oauth.request_parsing import ParsedOAuthRequest, ParsedPayload
 from app.operations.authorization import authorization_requests, playground
 from app.operations.authorization.authorization_requests import AuthorizationRequestRecord, RequestParameters
-from app.operations.directory.lookups import ClientSnapshot
+from app.operations.directory.snapshots import ClientSnapshot
 from app.operations.sign_in.sessions import SessionRecord
 from app.rules.actor import Actor
 from app.rules.authorization.authorization_request import FORM_POST, select_response_mode

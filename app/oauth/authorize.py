@@ -38,7 +38,8 @@ from app.operations.authorization import approval_requests, authorization_reques
 from app.operations.authorization.authorization_requests import AuthorizationRequestRecord, RequestEnded
 from app.operations.authorization.consents import ConsentState, list_offered_expiries
 from app.operations.authorization.interactions import next_interaction
-from app.operations.directory.lookups import ClientSnapshot, is_outdated
+from app.operations.directory.lookups import is_outdated
+from app.operations.directory.snapshots import ClientSnapshot
 from app.operations.sign_in.sessions import SessionRecord
 from app.rules.actor import Actor
 from app.rules.authorization.authorization_request import QUERY, select_response_mode

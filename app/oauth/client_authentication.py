@@ -13,7 +13,7 @@ from app.oauth.request_parsing import BASIC, POST, parse_credentials
 from app.operations.clients import client_authentication, dpop_proofs
 from app.operations.clients.client_authentication import NONE
 from app.operations.directory import lookups
-from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
+from app.operations.directory.snapshots import AuthenticatedClient, ClientSnapshot
 from app.operations.store.request_limits import require_request_allowed
 from app.rules.clients.client_types import PRIVATE_KEY_JWT, accepts_auth_method, can_use_grant
 from app.rules.clients.dpop import InvalidProof

@@ -36,7 +36,7 @@ from app.operations.authorization.interactions import (
     scopes_without_page,
 )
 from app.operations.directory import lookups
-from app.operations.directory.lookups import OrganizationSnapshot
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.sign_in.sessions import SessionRecord
 from app.operations.store.transactions import transaction

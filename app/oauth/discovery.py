@@ -18,7 +18,7 @@ from app.oauth.protocol_response import ProtocolResponse
 from app.oauth.server import GRANT_TYPES, RESPONSE_MODES, RESPONSE_TYPES, TOKEN_ENDPOINT_AUTH_METHODS
 from app.operations.clients import logos, scopes
 from app.operations.directory import lookups
-from app.operations.directory.lookups import OrganizationSnapshot
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.grants import signing_keys
 from app.operations.organizations import branding
 from app.operations.tokens import introspection, published_status_lists

@@ -22,7 +22,7 @@ from app.oauth.samples import record_success
 from app.operations.clients import client_usage
 from app.operations.clients.client_authentication import Presented
 from app.operations.directory import lookups
-from app.operations.directory.lookups import AuthenticatedClient
+from app.operations.directory.snapshots import AuthenticatedClient
 from app.operations.grants import grants
 from app.rules.actor import Actor
 from app.rules.errors import OAuthError

@@ -14,7 +14,7 @@ from app import config
 from app.oauth.failures import record_refusal
 from app.oauth.protocol_request import ProtocolRequest
 from app.operations.clients import dpop_proofs
-from app.operations.directory.lookups import AuthenticatedClient
+from app.operations.directory.snapshots import AuthenticatedClient
 from app.rules.clients.redirect_uris import get_web_origin
 from app.rules.errors import DomainError, InvalidClient, OAuthError
 from app.web.headers import program_headers, redirect_headers, response_headers

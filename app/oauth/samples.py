@@ -11,7 +11,7 @@ from app.web.failed_requests import failed_requests
 
 if TYPE_CHECKING:
     from app.oauth.protocol_request import ProtocolRequest
-    from app.operations.directory.lookups import ClientSnapshot
+    from app.operations.directory.snapshots import ClientSnapshot
 
 
 def record_success(request: ProtocolRequest, client: ClientSnapshot, status: int) -> None:

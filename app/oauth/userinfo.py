@@ -14,7 +14,7 @@ from app.oauth.protocol_response import REALM, ProtocolResponse, error_response,
 from app.oauth.request_parsing import FORM, parse_form, require_https
 from app.oauth.server import checked_response, server
 from app.operations.clients.dpop_proofs import ProofRefused
-from app.operations.directory.lookups import AuthenticatedClient
+from app.operations.directory.snapshots import AuthenticatedClient
 from app.operations.grants.grants import TokenSnapshot
 from app.operations.store.request_limits import require_request_allowed
 from app.operations.tokens import id_tokens

@@ -13,7 +13,7 @@ from typing import Any
 from flask import abort, current_app, request
 
 from app.config import current
-from app.operations.directory.lookups import OrganizationSnapshot
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.portal.context import PageResponse, PortalContext, portal_page, search_query
 from app.portal.docs import SEARCHES, Found, matches, require_reader
 from app.portal.markdown import heading_id, highlight, to_html

@@ -12,7 +12,8 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from app.config import VERSION
 from app.operations.audit.failure_groups import MAX_BADGE, count_recent_failures
-from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_slug
+from app.operations.directory.lookups import get_organization_by_slug
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.mail import emails
 from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.sign_in.sessions import SessionRecord

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from flask import jsonify, request
 from werkzeug.wrappers import Response
 
-from app.operations.directory.lookups import OrganizationSnapshot
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.portal.context import PortalContext, portal_page
 from app.portal.labels import CLIENT_TYPE_LABELS
 from app.rules.clients.redirect_uris import is_loopback, redirect_uri_problem

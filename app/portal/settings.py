@@ -9,7 +9,7 @@ from typing import Any
 from flask import redirect, request
 from wtforms import HiddenField
 
-from app.operations.directory.lookups import OrganizationSnapshot
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.organizations.organizations import (
     delete_organization,
     get_organization,

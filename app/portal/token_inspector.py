@@ -10,7 +10,7 @@ from flask import request
 from wtforms import TextAreaField
 
 from app.operations.clients.resources import list_selectable_resources
-from app.operations.directory.lookups import OrganizationSnapshot
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.tokens import inspection
 from app.operations.tokens.access_tokens import management_audience
 from app.operations.tokens.inspection import Inspection, inspect_token

@@ -24,7 +24,7 @@ from flask import request as flask_request
 
 from app.config import current
 from app.operations.clients import dpop_proofs
-from app.operations.directory.lookups import OrganizationSnapshot
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.grants.grants import TokenSnapshot
 from app.operations.sign_in.actor_access import enter_organization
 from app.operations.store.audit import actor_public_id

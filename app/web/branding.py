@@ -5,12 +5,8 @@ from __future__ import annotations
 from flask import g, request
 
 from app.operations.clients.logos import find_logo_digest
-from app.operations.directory.lookups import (
-    ClientSnapshot,
-    OrganizationSnapshot,
-    get_organization_by_id,
-    get_organization_by_slug,
-)
+from app.operations.directory.lookups import get_organization_by_id, get_organization_by_slug
+from app.operations.directory.snapshots import ClientSnapshot, OrganizationSnapshot
 from app.rules.errors import DomainError
 from app.rules.identifiers import format_client_id, parse_client_id
 from app.rules.organizations.branding import DEFAULT_ACCENT

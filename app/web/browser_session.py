@@ -27,11 +27,11 @@ from werkzeug.wrappers import Response
 from app.config import Config, current
 from app.extensions import csrf, login_manager
 from app.operations.directory.lookups import (
-    OrganizationSnapshot,
     get_organization_by_slug,
     get_root_organization,
     get_user_permissions,
 )
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.sign_in.known_browsers import KNOWN_BROWSER_LIFETIME
 from app.operations.sign_in.sessions import SessionRecord, find_session
 from app.operations.store.keyring import derive_instance_key

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from flask import Flask
 
 from app.config import application
-from app.operations.directory.lookups import AuthenticatedClient
+from app.operations.directory.snapshots import AuthenticatedClient
 
 
 @dataclass(frozen=True, slots=True)

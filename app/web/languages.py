@@ -19,11 +19,8 @@ from jinja2 import pass_eval_context
 from jinja2.nodes import EvalContext
 from markupsafe import Markup, escape
 
-from app.operations.directory.lookups import (
-    OrganizationSnapshot,
-    get_organization_by_id,
-    get_organization_by_slug,
-)
+from app.operations.directory.lookups import get_organization_by_id, get_organization_by_slug
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.sign_in.sessions import SessionRecord
 from app.rules.authorization import authorization_request
 from app.rules.errors import NotFound, OrganizationMoving

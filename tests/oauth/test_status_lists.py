@@ -15,11 +15,8 @@ from app.extensions import db
 from app.fast_path import compiled_query
 from app.models.token import AccessToken, StatusList, StatusListEntry
 from app.operations.clients import credential_revocation
-from app.operations.directory.lookups import (
-    AuthenticatedClient,
-    find_client,
-    get_organization_by_id,
-)
+from app.operations.directory.lookups import find_client, get_organization_by_id
+from app.operations.directory.snapshots import AuthenticatedClient
 from app.operations.store.transactions import transaction
 from app.operations.tokens import published_status_lists, revocation, status_lists
 from app.operations.tokens.tokens import issue_to_client

@@ -12,7 +12,7 @@ from flask import Flask
 
 from app.operations.clients import access_decisions, access_requests, clients, resources
 from app.operations.directory import lookups
-from app.operations.directory.lookups import AuthenticatedClient
+from app.operations.directory.snapshots import AuthenticatedClient
 from app.operations.tokens import tokens
 from app.rules.directory.permissions import BUILT_IN_ROLES
 from app.rules.errors import Conflict, InvalidInput, NotFound, OAuthError

@@ -16,7 +16,8 @@ from app.operations.authorization.approval_requests import (
 from app.operations.authorization.codes import PresentedCode, generate_code, redeem_code
 from app.operations.clients.clients import update_client
 from app.operations.directory import lookups
-from app.operations.directory.lookups import AuthenticatedClient, find_client
+from app.operations.directory.lookups import find_client
+from app.operations.directory.snapshots import AuthenticatedClient
 from app.operations.sign_in.sessions import find_session
 from app.rules.authorization.authorization_request import AuthorizationParameters, challenge_of
 from app.rules.errors import DomainError

@@ -14,7 +14,8 @@ from app.operations.authorization import authorization_requests, codes, connecte
 from app.operations.authorization.codes import PresentedCode, generate_code, redeem_code
 from app.operations.authorization.consents import store_consent
 from app.operations.clients.clients import update_client
-from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot, find_client
+from app.operations.directory.lookups import find_client
+from app.operations.directory.snapshots import AuthenticatedClient, ClientSnapshot
 from app.operations.sign_in.sessions import SessionRecord, end_session, find_session
 from app.operations.store.transactions import transaction
 from app.operations.tokens import issuance, tokens

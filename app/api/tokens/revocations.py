@@ -21,7 +21,7 @@ from app.api.representations import (
     true,
 )
 from app.operations.clients.client_authentication import ANY_SECRET, NONE, Presented, authenticate_client
-from app.operations.directory.lookups import ClientSnapshot
+from app.operations.directory.snapshots import ClientSnapshot
 from app.operations.grants import grants
 from app.operations.store.idempotency import IdempotentResult
 from app.operations.tokens import revocation

@@ -24,7 +24,8 @@ from app.models.grant import AuthorizationCode, Grant
 from app.operations.audit.audit_events import time_filter
 from app.operations.clients.client_records import find_client_creator
 from app.operations.directory import lookups
-from app.operations.directory.lookups import ClientSnapshot, get_organization_by_id
+from app.operations.directory.lookups import get_organization_by_id
+from app.operations.directory.snapshots import ClientSnapshot
 from app.operations.grants.grant_lists import restrict_to_own_clients
 from app.operations.store import clock
 from app.operations.store.rows import (

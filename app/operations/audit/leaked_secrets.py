@@ -29,11 +29,11 @@ from app.operations.clients.credential_revocation import (
     revoke_grants_of_secrets,
 )
 from app.operations.directory.lookups import (
-    OrganizationSnapshot,
     get_root_organization,
     get_unpurged_organization,
     is_in_another_cell,
 )
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.directory.users import get_user, hold_user
 from app.operations.mail import emails
 from app.operations.mail.notices import administrator_emails

@@ -16,7 +16,8 @@ from app.fast_path.cache import BoundedCache
 from app.fast_path.cache_invalidation import CacheStamp
 from app.fast_path.compiled_query import CompiledQuery
 from app.models.audit import ENABLED, PENDING, Webhook, WebhookDelivery
-from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
+from app.operations.directory.lookups import get_organization_by_id
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.store import clock
 from app.operations.store.outbox import enqueue
 from app.operations.store.transactions import current_unit_of_work

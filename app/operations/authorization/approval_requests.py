@@ -19,7 +19,8 @@ from app.models.client import DELETED, Client, ClientRequest
 from app.models.user import User
 from app.operations.clients.client_records import ClientRecord, hold_client
 from app.operations.clients.clients import get_client, update_client
-from app.operations.directory.lookups import ClientSnapshot, get_organization_by_id
+from app.operations.directory.lookups import get_organization_by_id
+from app.operations.directory.snapshots import ClientSnapshot
 from app.operations.mail.notices import email_administrators, notify_user
 from app.operations.store import audit, clock, rate_limits
 from app.operations.store.rows import (

@@ -20,7 +20,7 @@ from app.operations.clients import scopes as scope_registry
 from app.operations.clients.client_authentication import find_client_by_client_id
 from app.operations.clients.scopes import ScopeRecord
 from app.operations.directory import lookups
-from app.operations.directory.lookups import ClientSnapshot
+from app.operations.directory.snapshots import ClientSnapshot
 from app.operations.sign_in.sessions import SessionRecord
 from app.operations.store import audit, clock
 from app.operations.store.rows import count_rows

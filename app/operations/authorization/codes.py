@@ -16,8 +16,12 @@ from app.models.base import has_key, is_same
 from app.models.grant import AuthorizationCode
 from app.models.session import Session
 from app.models.user import User
-from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot, OrganizationSnapshot
-from app.operations.directory.snapshots import is_before_cutoff
+from app.operations.directory.snapshots import (
+    AuthenticatedClient,
+    ClientSnapshot,
+    OrganizationSnapshot,
+    is_before_cutoff,
+)
 from app.operations.directory.users import USER_COLUMNS, snapshot_of
 from app.operations.grants import grants
 from app.operations.store import audit, clock

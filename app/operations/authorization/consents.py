@@ -14,7 +14,7 @@ from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery
 from app.models.grant import AuthorizationCode, Consent, Grant
 from app.models.token import AccessToken, DeviceCode
-from app.operations.directory.lookups import ClientSnapshot
+from app.operations.directory.snapshots import ClientSnapshot
 from app.operations.directory.users import hold_user
 from app.operations.grants import grants
 from app.operations.grants.grants import grant_issued_after_cutoffs

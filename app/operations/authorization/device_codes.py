@@ -19,8 +19,12 @@ from app.models.token import ALLOWED, DENIED, PENDING, DeviceCode
 from app.models.user import User
 from app.operations.authorization import consents
 from app.operations.directory import lookups
-from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot, OrganizationSnapshot
-from app.operations.directory.snapshots import is_before_cutoff
+from app.operations.directory.snapshots import (
+    AuthenticatedClient,
+    ClientSnapshot,
+    OrganizationSnapshot,
+    is_before_cutoff,
+)
 from app.operations.directory.users import hold_user
 from app.operations.grants import grants
 from app.operations.sign_in.reauthentication import require_active_session

@@ -8,7 +8,7 @@ from datetime import datetime
 from app.operations.authorization import playground
 from app.operations.authorization.authorization_requests import AuthorizationRequestRecord
 from app.operations.authorization.consents import NO_CONSENT, ConsentState, get_consent_state
-from app.operations.directory.lookups import ClientSnapshot
+from app.operations.directory.snapshots import ClientSnapshot
 from app.operations.sign_in.second_factors import find_methods_of_user
 from app.operations.sign_in.sessions import SessionRecord
 from app.operations.store import clock

@@ -32,12 +32,8 @@ from app.operations.clients.client_records import (
     to_client_record,
 )
 from app.operations.directory import lookups
-from app.operations.directory.lookups import (
-    AuthenticatedClient,
-    ClientSnapshot,
-    OrganizationSnapshot,
-    get_organization_by_id,
-)
+from app.operations.directory.lookups import get_organization_by_id
+from app.operations.directory.snapshots import AuthenticatedClient, ClientSnapshot, OrganizationSnapshot
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import audit, clock, keyring
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction

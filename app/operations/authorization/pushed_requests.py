@@ -15,7 +15,7 @@ from app.models.base import has_key
 from app.models.token import PushedRequest
 from app.operations.clients import client_authentication
 from app.operations.clients.client_authentication import KeysUnavailable
-from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
+from app.operations.directory.snapshots import AuthenticatedClient, ClientSnapshot
 from app.operations.store import clock
 from app.operations.store.rows import count_rows
 from app.operations.store.transactions import count_changed, current_unit_of_work, transaction

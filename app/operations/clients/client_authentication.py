@@ -16,7 +16,7 @@ from app.fast_path import cache
 from app.fast_path.cache import BoundedCache
 from app.operations.clients import metadata_documents
 from app.operations.directory import lookups
-from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot, OrganizationSnapshot
+from app.operations.directory.snapshots import AuthenticatedClient, ClientSnapshot, OrganizationSnapshot
 from app.operations.store import clock, idempotency, outgoing_http
 from app.operations.store.outgoing_http import OutgoingRequestFailed
 from app.rules.clients.client_assertions import (

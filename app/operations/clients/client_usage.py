@@ -22,7 +22,7 @@ from app.operations.clients.client_records import ClientRecord, get_client_row, 
 from app.operations.clients.clients import get_client
 from app.operations.clients.credential_rows import CredentialRecord
 from app.operations.clients.credentials import list_credentials_of
-from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
+from app.operations.directory.snapshots import AuthenticatedClient, ClientSnapshot
 from app.operations.sign_in.reauthentication import require_fresh_sign_in, require_fresh_user_sign_in
 from app.operations.store import clock
 from app.operations.store.transactions import count_changed, insert_or_update, read, transaction

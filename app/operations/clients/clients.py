@@ -49,7 +49,8 @@ from app.operations.clients.credential_rows import (
     add_credential,
     revoke_all_secrets,
 )
-from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id, hold_organization
+from app.operations.directory.lookups import get_organization_by_id, hold_organization
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.grants import signing_keys
 from app.operations.grants.revocation import revoke_grants_of_client
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in

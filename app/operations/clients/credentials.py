@@ -33,11 +33,8 @@ from app.operations.clients.credential_rows import (
     to_credential_records,
     unseal_secret,
 )
-from app.operations.directory.lookups import (
-    OrganizationSnapshot,
-    get_organization_by_id,
-    hold_organization,
-)
+from app.operations.directory.lookups import get_organization_by_id, hold_organization
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.mail.notices import notify_administrators
 from app.operations.sign_in.reauthentication import require_fresh_sign_in, require_fresh_user_sign_in
 from app.operations.store import audit, clock

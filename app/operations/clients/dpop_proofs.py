@@ -8,7 +8,7 @@ from __future__ import annotations
 import hmac
 from base64 import urlsafe_b64encode
 
-from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
+from app.operations.directory.snapshots import AuthenticatedClient, ClientSnapshot
 from app.operations.grants.grants import TokenSnapshot
 from app.operations.store import clock, idempotency, keyring
 from app.rules.clients import dpop

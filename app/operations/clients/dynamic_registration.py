@@ -30,7 +30,8 @@ from app.operations.clients.clients import (
 )
 from app.operations.clients.credentials import create_credential
 from app.operations.clients.initial_access_tokens import require_usable_token, spend_token
-from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id, is_served_here
+from app.operations.directory.lookups import get_organization_by_id, is_served_here
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.store import clock, rate_limits
 from app.operations.store.rate_limits import network_limits
 from app.operations.store.transactions import count_changed, read, transaction

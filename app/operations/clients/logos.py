@@ -16,7 +16,7 @@ from app.fast_path.compiled_query import CompiledQuery
 from app.models.base import has_key
 from app.models.client import Client, ClientLogo
 from app.operations.directory import lookups
-from app.operations.directory.lookups import ClientSnapshot
+from app.operations.directory.snapshots import ClientSnapshot
 from app.operations.store import clock, outbox, outgoing_http
 from app.operations.store.outbox import DeliveryRejected, Message
 from app.operations.store.outgoing_http import OutgoingRequestFailed

@@ -33,7 +33,7 @@ from app.operations.clients.clients import (
     update_client,
 )
 from app.operations.clients.dynamic_registration import registrar_actor
-from app.operations.directory.lookups import OrganizationSnapshot
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.store import clock, outgoing_http, rate_limits
 from app.operations.store.rate_limits import network_limits
 from app.operations.store.transactions import count_changed, transaction

@@ -29,7 +29,6 @@ from app.models.client import Client, ClientAccess, Credential, Resource
 from app.models.organization import InstanceLimits, Organization
 from app.models.user import RoleAssignment
 from app.operations.directory.snapshots import (
-    AuthenticatedClient,
     ClientSnapshot,
     OrganizationSnapshot,
     SecretCutoffs,
@@ -44,29 +43,6 @@ from app.rules.errors import NotFound, OrganizationMoved, OrganizationMoving
 from app.rules.identifiers import format_client_id, is_routing_key, parse_client_id
 from app.rules.organizations import settings as settings_rule
 from app.rules.organizations.instance_limits import Bounds
-
-__all__ = [
-    "AuthenticatedClient",
-    "ClientSnapshot",
-    "OrganizationSnapshot",
-    "SecretCutoffs",
-    "SecretSnapshot",
-    "clear_directory_cache",
-    "created_after_restore",
-    "current_limits",
-    "find_client",
-    "find_client_by_id",
-    "get_organization_by_id",
-    "get_organization_by_slug",
-    "get_root_organization",
-    "get_unpurged_organization",
-    "hold_organization",
-    "is_current",
-    "is_in_another_cell",
-    "is_served_here",
-    "reload_client",
-    "touch_organization",
-]
 
 # Access tokens expire within this time, so cutoffs older than it no longer matter for them.
 _MAX_ACCESS_TOKEN_LIFETIME = timedelta(days=1)

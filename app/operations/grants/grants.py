@@ -36,7 +36,7 @@ from app.models.grant import Consent, Grant
 from app.models.organization import Organization
 from app.models.token import AccessToken
 from app.models.user import User
-from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot, OrganizationSnapshot
+from app.operations.directory.snapshots import AuthenticatedClient, ClientSnapshot, OrganizationSnapshot
 from app.operations.directory.users import UserSnapshot
 from app.operations.grants import logout
 from app.operations.store import audit, clock, keyring

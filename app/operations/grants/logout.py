@@ -19,7 +19,7 @@ from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery, list_parameters, list_values, size_of_list
 from app.models.base import has_key
 from app.models.session import Session, SessionClient
-from app.operations.directory.lookups import ClientSnapshot
+from app.operations.directory.snapshots import ClientSnapshot
 from app.operations.store import clock, outbox
 from app.operations.store.transactions import count_changed
 from app.rules.identifiers import format_client_id, public_id

@@ -29,7 +29,7 @@ from app.fast_path import cache_invalidation
 from app.fast_path.cache import BoundedCache, ValidatedCache
 from app.models import token as token_model
 from app.models.token import SigningKey
-from app.operations.directory.lookups import OrganizationSnapshot
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.store import audit, clock, keyring
 from app.operations.store.transactions import on_commit_or_now, read, transaction
 from app.rules.actor import Actor

@@ -20,7 +20,8 @@ from urllib.parse import urlsplit
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from app.config import ROOT, current
-from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
+from app.operations.directory.lookups import get_organization_by_id
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.directory.users import find_user_by_email
 from app.operations.store import keyring, outbox
 from app.operations.store.outbox import DeliveryRejected, Message

@@ -15,7 +15,8 @@ from sqlalchemy import select, true
 from app.config import current
 from app.extensions import db
 from app.models.user import ACTIVE, RoleAssignment, User
-from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
+from app.operations.directory.lookups import get_organization_by_id
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.directory.users import get_user
 from app.operations.mail import emails
 from app.operations.mail.emails import language_of

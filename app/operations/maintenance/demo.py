@@ -32,7 +32,7 @@ from app.operations.clients.credentials import (
 from app.operations.clients.resources import define_resource
 from app.operations.clients.scopes import update_scope
 from app.operations.directory import lookups
-from app.operations.directory.lookups import AuthenticatedClient, OrganizationSnapshot
+from app.operations.directory.snapshots import AuthenticatedClient, OrganizationSnapshot
 from app.operations.directory.users import create_user, find_user_by_email
 from app.operations.organizations.administrators import add_administrator
 from app.operations.organizations.organizations import create_organization

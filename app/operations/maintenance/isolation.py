@@ -30,7 +30,8 @@ from app.operations.clients import (
 )
 from app.operations.clients.clients import RegisteredClient
 from app.operations.directory import lookups
-from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
+from app.operations.directory.lookups import get_organization_by_id
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.directory.users import create_user
 from app.operations.mail.emails import seal_payload
 from app.operations.organizations import organizations, roles

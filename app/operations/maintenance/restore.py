@@ -15,11 +15,8 @@ from sqlalchemy import select, update
 from app.fast_path import cache_invalidation
 from app.models.client import Credential
 from app.models.organization import Organization
-from app.operations.directory.lookups import (
-    OrganizationSnapshot,
-    get_root_organization,
-    touch_organization,
-)
+from app.operations.directory.lookups import get_root_organization, touch_organization
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.maintenance.exported_events import RESTORE, end_again, read_export
 from app.operations.organizations.administrators import list_administrators
 from app.operations.store import audit, checkpoints, clock, outages

@@ -13,7 +13,7 @@ from app.extensions import db
 from app.models.base import has_key
 from app.models.organization import Organization
 from app.models.user import RoleAssignment, User
-from app.operations.directory.lookups import OrganizationSnapshot
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.directory.users import (
     UserSnapshot,
     find_user_by_email,

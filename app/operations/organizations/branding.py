@@ -13,7 +13,8 @@ from sqlalchemy import bindparam, select
 from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery
 from app.models.client import OrganizationLogo
-from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
+from app.operations.directory.lookups import get_organization_by_id
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.organizations.settings import LOGO, UpdatedSettings, store_settings
 from app.operations.sign_in.actor_access import enter_organization
 from app.operations.store import clock

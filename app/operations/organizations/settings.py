@@ -20,7 +20,8 @@ from app.models.client import Client, Credential, OrganizationLogo
 from app.models.organization import Organization
 from app.models.session import Session
 from app.models.token import ACTIVE as KEY_ACTIVE
-from app.operations.directory.lookups import OrganizationSnapshot, current_limits
+from app.operations.directory.lookups import current_limits
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.grants import signing_keys
 from app.operations.mail import emails
 from app.operations.organizations.overview import require_roles_unused

@@ -5,13 +5,13 @@ from __future__ import annotations
 from uuid import UUID
 
 from app.operations.directory.lookups import (
-    OrganizationSnapshot,
     get_organization_by_id,
     get_organization_by_slug,
     get_user_permissions,
     get_user_roles,
     get_user_roles_everywhere,
 )
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.directory.users import UserSnapshot, get_user
 from app.operations.sign_in.passkeys import (
     any_user_has_passwordless_passkey,

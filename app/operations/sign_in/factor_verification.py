@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from app.operations.directory.lookups import OrganizationSnapshot
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.directory.users import hold_user
 from app.operations.mail.notices import notify_user
 from app.operations.sign_in import pending_sign_ins, second_factors

@@ -14,7 +14,7 @@ from sqlalchemy import delete, insert, select, update
 from app.extensions import db
 from app.models.base import has_key
 from app.models.second_factor import Passkey, PasskeyHandle
-from app.operations.directory.lookups import OrganizationSnapshot
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.directory.users import get_user, hold_user
 from app.operations.sign_in.factor_enrollment import (
     AddedFactor,

@@ -19,7 +19,8 @@ from app.extensions import db
 from app.models.base import has_key
 from app.models.second_factor import Passkey
 from app.models.user import ACTIVE
-from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
+from app.operations.directory.lookups import get_organization_by_id
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.directory.users import hold_user
 from app.operations.mail.notices import notify_user
 from app.operations.sign_in.passkeys import (

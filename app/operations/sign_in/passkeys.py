@@ -20,7 +20,7 @@ from app.fast_path.compiled_query import CompiledQuery
 from app.models.base import is_same
 from app.models.second_factor import Passkey, PasskeyHandle
 from app.models.user import ACTIVE, User
-from app.operations.directory.lookups import OrganizationSnapshot
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.store import clock, idempotency, keyring
 from app.operations.store.rows import make_record
 from app.operations.store.transactions import count_changed, read, transaction

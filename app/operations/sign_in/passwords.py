@@ -24,7 +24,8 @@ from app.circuit_breaker import Turns
 from app.extensions import db
 from app.models.base import has_key
 from app.models.user import ACTIVE, User
-from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
+from app.operations.directory.lookups import get_organization_by_id
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.directory.users import list_password_schemes, update_user_row
 from app.operations.grants.revocation import revoke_grants_of_user
 from app.operations.mail.notices import notify_user

@@ -17,7 +17,7 @@ from app.models.base import has_key, is_same
 from app.models.second_factor import PendingSignIn, SecondFactorTry
 from app.models.session import KnownBrowser
 from app.models.user import ACTIVE, User
-from app.operations.directory.lookups import OrganizationSnapshot
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.sign_in.known_browsers import find_browser_with_second_factor
 from app.operations.sign_in.second_factors import decide_mfa_of_user, find_methods_of_user
 from app.operations.store import clock

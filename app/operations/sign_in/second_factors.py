@@ -17,11 +17,8 @@ from app.models.base import has_key
 from app.models.organization import InstanceLimits, Organization
 from app.models.second_factor import AuthenticatorApp, Passkey, RecoveryCode
 from app.models.user import RoleAssignment, User
-from app.operations.directory.lookups import (
-    OrganizationSnapshot,
-    created_after_restore,
-    get_unpurged_organization,
-)
+from app.operations.directory.lookups import created_after_restore, get_unpurged_organization
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.sign_in.passkeys import count_passkeys
 from app.operations.store import clock, keyring
 from app.operations.store.transactions import (

@@ -25,7 +25,8 @@ from app.fast_path.compiled_query import (
 from app.models.base import has_key, is_same
 from app.models.session import Session
 from app.models.user import ACTIVE, RoleAssignment, User
-from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
+from app.operations.directory.lookups import get_organization_by_id
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.directory.users import hold_user
 from app.operations.grants.revocation import (
     expire_codes_of_sessions,

@@ -19,7 +19,8 @@ from app.fast_path.compiled_query import CompiledQuery
 from app.models.base import has_key, is_same
 from app.models.session import KnownBrowser, Session
 from app.models.user import ACTIVE, RoleAssignment, User
-from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
+from app.operations.directory.lookups import get_organization_by_id
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.sign_in import known_browsers, sign_in_limits
 from app.operations.sign_in.passwords import verify_password
 from app.operations.sign_in.pending_sign_ins import (

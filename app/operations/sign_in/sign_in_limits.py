@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from uuid import UUID
 
-from app.operations.directory.lookups import OrganizationSnapshot
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.store import rate_limits
 from app.operations.store.rate_limits import AttemptResult, Limit, bucket_key, network_limits
 from app.operations.store.transactions import transaction_part

@@ -13,7 +13,7 @@ from uuid import UUID
 from app.config import current
 from app.operations.clients.resources import get_catalog
 from app.operations.directory.app_claims import load_app_claims
-from app.operations.directory.lookups import ClientSnapshot, OrganizationSnapshot
+from app.operations.directory.snapshots import ClientSnapshot, OrganizationSnapshot
 from app.operations.grants import signing_keys
 from app.operations.store import keyring
 from app.operations.tokens import status_lists

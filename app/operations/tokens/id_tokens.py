@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from app.operations.directory.app_claims import load_app_claims
-from app.operations.directory.lookups import ClientSnapshot
+from app.operations.directory.snapshots import ClientSnapshot
 from app.operations.directory.users import get_user
 from app.operations.grants import signing_keys
 from app.operations.grants.grants import TokenSnapshot

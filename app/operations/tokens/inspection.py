@@ -20,7 +20,8 @@ from app.models.token import AccessToken
 from app.models.user import User
 from app.operations.clients.client_records import ClientRecord, find_client_record
 from app.operations.directory import lookups
-from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
+from app.operations.directory.lookups import get_organization_by_id
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.grants import signing_keys
 from app.operations.store import clock, keyring
 from app.operations.store.transactions import read

@@ -19,8 +19,8 @@ from app.models.grant import Consent, Grant
 from app.models.user import User
 from app.operations.clients.resources import get_resource
 from app.operations.directory.app_claims import load_app_claims
-from app.operations.directory.lookups import ClientSnapshot, get_organization_by_id
-from app.operations.directory.snapshots import is_before_cutoff
+from app.operations.directory.lookups import get_organization_by_id
+from app.operations.directory.snapshots import ClientSnapshot, is_before_cutoff
 from app.operations.grants import signing_keys
 from app.operations.grants.grants import CONSENT_OF_GRANT
 from app.operations.store import clock, keyring

@@ -8,7 +8,7 @@ from typing import Any
 from app.fast_path.compiled_query import CompiledQuery, insert_into
 from app.models.token import AccessToken
 from app.operations.directory.app_claims import load_app_claims
-from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
+from app.operations.directory.snapshots import AuthenticatedClient, ClientSnapshot
 from app.operations.directory.users import get_user
 from app.operations.grants import grants, signing_keys
 from app.operations.grants.grants import NewGrant

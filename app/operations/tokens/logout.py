@@ -12,7 +12,7 @@ from uuid import UUID
 from app.config import current
 from app.operations.clients.client_authentication import find_authenticating_client
 from app.operations.directory import lookups
-from app.operations.directory.lookups import ClientSnapshot, OrganizationSnapshot
+from app.operations.directory.snapshots import ClientSnapshot, OrganizationSnapshot
 from app.operations.grants import signing_keys
 from app.operations.grants.logout import KIND
 from app.operations.store import clock, outbox, outgoing_http

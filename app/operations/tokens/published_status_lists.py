@@ -21,8 +21,8 @@ from app.models.base import has_key, is_same
 from app.models.grant import Grant
 from app.models.token import AccessToken, StatusList, StatusListEntry
 from app.models.user import User
-from app.operations.directory.lookups import OrganizationSnapshot, find_client_by_id
-from app.operations.directory.snapshots import is_before_cutoff
+from app.operations.directory.lookups import find_client_by_id
+from app.operations.directory.snapshots import OrganizationSnapshot, is_before_cutoff
 from app.operations.grants import signing_keys
 from app.operations.store import clock
 from app.operations.store.transactions import read

@@ -16,8 +16,7 @@ from app.models.base import has_key, is_same
 from app.models.grant import Consent, Grant
 from app.models.token import AccessToken
 from app.models.user import User
-from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
-from app.operations.directory.snapshots import is_before_cutoff
+from app.operations.directory.snapshots import AuthenticatedClient, ClientSnapshot, is_before_cutoff
 from app.operations.directory.users import USER_COLUMNS, snapshot_of
 from app.operations.grants import grants
 from app.operations.grants.grants import CONSENT_OF_GRANT

@@ -23,7 +23,7 @@ from app.models.client import Client, Credential
 from app.models.grant import Grant
 from app.models.token import AccessToken
 from app.operations.clients.client_records import find_client_creator
-from app.operations.directory.lookups import ClientSnapshot, OrganizationSnapshot
+from app.operations.directory.snapshots import ClientSnapshot, OrganizationSnapshot
 from app.operations.grants import grants
 from app.operations.grants.grants import UnstoredRows
 from app.operations.sign_in.actor_access import enter_organization

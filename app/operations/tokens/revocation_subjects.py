@@ -17,7 +17,7 @@ from app.models.grant import AuthorizationCode, Grant
 from app.models.session import Session
 from app.models.token import AccessToken
 from app.operations.clients.client_records import get_client_row
-from app.operations.directory.lookups import OrganizationSnapshot
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.directory.users import get_user
 from app.operations.grants.grants import (
     MAX_ACCESS_TOKEN_LIFETIME,

@@ -11,7 +11,7 @@ from sqlalchemy import select
 from app.extensions import db
 from app.models import token as token_model
 from app.models.token import SigningKey
-from app.operations.directory.lookups import OrganizationSnapshot
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.grants import key_rotation
 from app.operations.grants.signing_keys import ALGORITHMS
 from app.operations.sign_in.actor_access import enter_organization

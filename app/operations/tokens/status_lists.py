@@ -20,8 +20,7 @@ from app.config import current
 from app.fast_path.cache import BoundedCache
 from app.fast_path.compiled_query import CompiledQuery, insert_into
 from app.models.token import StatusList, StatusListEntry
-from app.operations.directory.lookups import ClientSnapshot, OrganizationSnapshot
-from app.operations.directory.snapshots import is_before_cutoff
+from app.operations.directory.snapshots import ClientSnapshot, OrganizationSnapshot, is_before_cutoff
 from app.operations.store import clock
 from app.operations.store.transactions import in_transaction, insert_or_update, on_commit_or_now
 from app.rules.identifiers import new_id, public_id

@@ -13,7 +13,7 @@ from sqlalchemy import insert
 
 from app.extensions import db
 from app.models.token import AccessToken
-from app.operations.directory.lookups import AuthenticatedClient, ClientSnapshot
+from app.operations.directory.snapshots import AuthenticatedClient, ClientSnapshot
 from app.operations.grants import grants
 from app.operations.grants.grants import TokenSnapshot
 from app.operations.store import audit, clock

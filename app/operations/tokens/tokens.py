@@ -24,14 +24,13 @@ from app.models.grant import Grant
 from app.models.token import AccessToken, StatusListEntry
 from app.models.user import User
 from app.operations.directory import lookups
-from app.operations.directory.lookups import (
+from app.operations.directory.lookups import find_client_by_id, get_user_permissions
+from app.operations.directory.snapshots import (
     AuthenticatedClient,
     ClientSnapshot,
     OrganizationSnapshot,
-    find_client_by_id,
-    get_user_permissions,
+    is_before_cutoff,
 )
-from app.operations.directory.snapshots import is_before_cutoff
 from app.operations.directory.users import USER_COLUMNS, snapshot_of
 from app.operations.grants.grants import TokenSnapshot, UnstoredRows
 from app.operations.store import clock

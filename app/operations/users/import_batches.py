@@ -31,7 +31,8 @@ from app.models.user import (
     UserImportPart,
     UserImportRefusal,
 )
-from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id, get_user_roles
+from app.operations.directory.lookups import get_organization_by_id, get_user_roles
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.directory.users import count_free_places, too_many_users_error
 from app.operations.sign_in.actor_access import require_manageable_user, require_role_permissions
 from app.operations.store import audit, clock, keyring

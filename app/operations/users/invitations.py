@@ -18,12 +18,12 @@ from app.extensions import db
 from app.models.second_factor import PasskeyHandle
 from app.models.user import Invitation
 from app.operations.directory.lookups import (
-    OrganizationSnapshot,
     find_client,
     get_organization_by_id,
     get_root_organization,
     get_user_permissions,
 )
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.directory.users import create_user, find_user_by_email, get_user
 from app.operations.mail import emails
 from app.operations.sign_in.actor_access import enter_organization

@@ -17,7 +17,8 @@ from sqlalchemy import Select, bindparam, delete, func, select
 from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery
 from app.models.user import Registration
-from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
+from app.operations.directory.lookups import get_organization_by_id
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.directory.users import UserSnapshot, find_user_by_email, get_user
 from app.operations.mail import emails
 from app.operations.mail.emails import open_payload

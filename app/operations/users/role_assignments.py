@@ -12,7 +12,8 @@ from sqlalchemy import and_, func, or_, select
 from app.extensions import db
 from app.models.organization import Organization
 from app.models.user import ACTIVE, RoleAssignment, User
-from app.operations.directory.lookups import OrganizationSnapshot, touch_organization
+from app.operations.directory.lookups import touch_organization
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.mail.notices import notify_administrators
 from app.operations.sign_in.actor_access import require_role_permissions
 from app.operations.store import audit, clock

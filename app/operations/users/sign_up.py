@@ -13,7 +13,8 @@ from sqlalchemy import delete, select
 from app.extensions import db
 from app.models.base import has_key, is_same
 from app.models.user import ACTIVE, AccountLink, User
-from app.operations.directory.lookups import OrganizationSnapshot, get_organization_by_id
+from app.operations.directory.lookups import get_organization_by_id
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.directory.users import create_user
 from app.operations.mail import emails
 from app.operations.sign_in.passwords import hash_new_password
