@@ -225,8 +225,8 @@ def get_clients_traffic(
 
 
 @read
-def get_credential_use(actor: Actor, client_id: str, *, hours: int = 48) -> CredentialTraffic:
-    """Return how often each secret of the client was used in each of the last hours.
+def get_credential_use(actor: Actor, client_id: str) -> CredentialTraffic:
+    """Return how often each secret of the client was used in each of the last 48 hours.
 
     Every request that the secret authenticated counts: at any endpoint, also one that was rejected afterwards, and
     revocations. Secrets are listed if they are active or were used. Raises NotFound, Forbidden.
@@ -234,7 +234,7 @@ def get_credential_use(actor: Actor, client_id: str, *, hours: int = 48) -> Cred
     client = get_client_record(actor, client_id)
     actor.require("credentials:read", owner_id=client.created_by_user_id)
     listed = list_credentials_of(actor, client)
-    starts = _starts(HOUR, hours, clock.now())
+    starts = _starts(HOUR, MAX_HOURS_IN_HOURS, clock.now())
     place = {start: index for index, start in enumerate(starts)}
     counts: dict[UUID, list[int]] = defaultdict(lambda: [0] * len(starts))
     failed: dict[UUID, int] = defaultdict(int)

@@ -17,6 +17,7 @@ from sqlalchemy.orm import aliased
 from app.database import ACROSS
 from app.extensions import db
 from app.models import token as token_model
+from app.models.base import has_key
 from app.models.organization import ACTIVE, Organization
 from app.models.token import SigningKey
 from app.operations.directory import lookups
@@ -126,45 +127,26 @@ def _step(actor: Actor, algorithm: str) -> str:
     successor = find_key_in_slot(actor.organization_id, algorithm, token_model.NEXT)
     if successor is None:
         raise _LostRace
-    kid, row_id = successor.kid, successor.id
     if successor.created_at > now - PUBLISHED_BEFORE_USE:
-        return kid
+        return successor.kid
     lookups.touch_organization(actor.organization_id)
     retired = find_key_in_slot(actor.organization_id, algorithm, token_model.ACTIVE)
     if retired is not None:
-        _move(
-            retired.organization_id,
-            retired.id,
-            token_model.ACTIVE,
-            state=token_model.RETIRED,
-            slot=None,
-            retired_at=now,
-            remove_at=now + PUBLISHED_AFTER_RETIREMENT,
-        )
-    _move(
-        actor.organization_id,
-        row_id,
-        token_model.NEXT,
-        state=token_model.ACTIVE,
-        slot=token_model.ACTIVE,
-        activated_at=now,
-    )
+        remove_at = now + PUBLISHED_AFTER_RETIREMENT
+        _move(retired, None, state=token_model.RETIRED, retired_at=now, remove_at=remove_at)
+    _move(successor, token_model.ACTIVE, state=token_model.ACTIVE, activated_at=now)
     if retired is not None:
         record_key_event(actor, "retired", retired.kid, algorithm)
-    record_key_event(actor, "activated", kid, algorithm)
-    return kid
+    record_key_event(actor, "activated", successor.kid, algorithm)
+    return successor.kid
 
 
-def _move(organization_id: str, row_id: UUID, from_slot: str, **values: Any) -> None:
+def _move(key: SigningKey, slot: str | None, **values: Any) -> None:
     # Concurrent callers read the same rows. The condition on the slot lets only the first one change them.
     changed = count_changed(
         update(SigningKey)
-        .where(
-            SigningKey.organization_id == organization_id,
-            SigningKey.id == row_id,
-            SigningKey.slot == from_slot,
-        )
-        .values(**values)
+        .where(has_key(SigningKey, key.organization_id, key.id), SigningKey.slot == key.slot)
+        .values(slot=slot, **values)
     )
     if changed != 1:
         raise _LostRace

@@ -188,14 +188,12 @@ def receive_upload(
     name: str = "",
     on_existing: str = "skip",
     is_foreground: bool = False,
-    progress: Callable[[int], None] = lambda rows: None,
 ) -> Upload:
     """Store an uploaded file, sealed, in parts of PART_ROWS rows.
 
-    ``read`` returns at most the given number of bytes, and none at the end. ``progress`` is called with the
-    number of stored rows. Raises Forbidden, InvalidInput for the options, Conflict when too many imports
-    wait, UnreadableFile, and stores nothing then. Call it outside of a transaction, because the bytes may
-    arrive slowly.
+    ``read`` returns at most the given number of bytes, and none at the end. Raises Forbidden, InvalidInput for the
+    options, Conflict when too many imports wait, UnreadableFile, and stores nothing then. Call it outside of a
+    transaction, because the bytes may arrive slowly.
     """
     actor.require("users:write")
     validate_import_options(actor, name=name, file_format=file_format, on_existing=on_existing)
@@ -206,7 +204,6 @@ def receive_upload(
         for part in _parts(read_rows(_equal_pieces(read, digest.update), file_format)):
             _seal_part(actor.organization_id, import_id, parts, f"[{','.join(part)}]".encode())
             rows, parts = rows + len(part), parts + 1
-            progress(rows)
         if not rows:
             raise UnreadableFile("The file contains no users.", field="file", code=UnreadableFile.code)
         _complete_upload(actor.organization_id, import_id, digest.digest(), rows, parts)
