@@ -21,7 +21,7 @@ from app.operations.store import clock, outbox, outgoing_http
 from app.operations.store.outbox import DeliveryRejected, Message
 from app.operations.store.outgoing_http import OutgoingRequestFailed
 from app.operations.store.transactions import count_changed, transaction
-from app.rules.clients.metadata_documents import MAX_BYTES, InvalidImage, render_logo
+from app.rules.clients.logos import MAX_BYTES, InvalidImage, render_logo
 from app.rules.errors import NotFound
 from app.rules.identifiers import format_client_id, parse_client_id
 from app.rules.store.outgoing_http import OutgoingRequestBlocked

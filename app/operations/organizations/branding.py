@@ -20,7 +20,7 @@ from app.operations.sign_in.actor_access import enter_organization
 from app.operations.store import clock
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
-from app.rules.clients.metadata_documents import InvalidImage, render_logo
+from app.rules.clients.logos import InvalidImage, render_logo
 from app.rules.errors import InvalidInput, NotFound
 from app.rules.identifiers import new_id
 from app.rules.languages.translation import lazy_gettext

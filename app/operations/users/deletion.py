@@ -21,7 +21,7 @@ from app.operations.sign_in.sessions import end_sessions_of_user, list_sessions
 from app.operations.store import audit
 from app.operations.store.rows import count_rows
 from app.operations.store.transactions import count_changed, read, transaction
-from app.operations.users import sign_up
+from app.operations.users import account_links
 from app.operations.users.factor_resets import remove_all_factors
 from app.operations.users.role_assignments import require_other_administrators_everywhere
 from app.operations.users.user_changes import require_version, update_unchanged_user
@@ -94,7 +94,7 @@ def erase_user(actor: Actor, user: UserSnapshot) -> UserDeletion:
             .execution_options(**ACROSS)
         ),
     )
-    sign_up.revoke_links(organization_id, user.id)
+    account_links.revoke_links(organization_id, user.id)
     approval_requests.delete_requests_of_user(actor, user.id)
     remove_all_factors(organization_id, user.id)
     forget_browsers_of_user(organization_id, user.id)

@@ -27,10 +27,10 @@ from app.operations.sign_in.sessions import end_sessions_of_user
 from app.operations.store import audit, rate_limits
 from app.operations.store.rate_limits import Limit, bucket_key
 from app.operations.store.transactions import read, savepoint, transaction
-from app.operations.users import sign_up
+from app.operations.users import account_links
+from app.operations.users.account_links import AccountLinkRecord
 from app.operations.users.email_verification import revoke_unverified_state_elsewhere
 from app.operations.users.own_profile import can_change_profile
-from app.operations.users.sign_up import AccountLinkRecord
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, InvalidInput
 from app.rules.identifiers import EMAIL_VERIFICATION
@@ -90,7 +90,7 @@ def on_email_changed(
     Call it in the transaction that audits the change. Returns the counts for its event.
     """
     # The old mailbox may belong to someone else by now, and links sent there must not set the password.
-    sign_up.revoke_links(actor.organization_id, user_id)
+    account_links.revoke_links(actor.organization_id, user_id)
     ended = end_sessions_of_user(actor.organization_id, user_id, keep=keep)
     grants = revoke_grants_of_user(actor, user_id, reason="email_changed")
     by_themselves = actor.user_id == user_id
@@ -142,7 +142,9 @@ def find_email_verification(actor: Actor, token: str) -> EmailVerificationRecord
     """
     organization = get_organization_by_id(actor.organization_id)
     lifetime_seconds = int(VERIFICATION_LINK_LIFETIME.total_seconds())
-    link = sign_up.find_link(organization.id, token, EMAIL_VERIFICATION, lifetime_seconds=lifetime_seconds)
+    link = account_links.find_link(
+        organization.id, token, EMAIL_VERIFICATION, lifetime_seconds=lifetime_seconds
+    )
     if link is None or not organization.is_active:
         return None
     if link.user_id != actor.user_id:
@@ -168,7 +170,7 @@ def verify_email(actor: Actor, token: str, *, known_cookie: str = "") -> bool:
     verification = find_email_verification(actor, token)
     if verification is not None:
         hold_user(actor.organization_id, verification.link.user_id)
-    if verification is None or not sign_up.consume_link(verification.link):
+    if verification is None or not account_links.consume_link(verification.link):
         raise EmailVerificationEnded
     organization = get_organization_by_id(actor.organization_id)
     user_id = verification.link.user_id
@@ -232,9 +234,9 @@ def _send(
         emails.send(organization, email, "account_exists", values)
         # A new link would replace the previous one. If the previous link still worked, the requester would learn
         # that another account has the email (EN-1).
-        sign_up.revoke_links(organization.id, user_id, EMAIL_VERIFICATION)
+        account_links.revoke_links(organization.id, user_id, EMAIL_VERIFICATION)
     else:
-        token, expires_at = sign_up.create_link(
+        token, expires_at = account_links.create_link(
             organization.id,
             user_id,
             EMAIL_VERIFICATION,

@@ -24,9 +24,9 @@ from app.operations.store import audit, clock, outbox, rate_limits
 from app.operations.store.outbox import DeliveryRejected, Message
 from app.operations.store.rate_limits import Limit, bucket_key, network_limits
 from app.operations.store.transactions import transaction
-from app.operations.users import sign_up
+from app.operations.users import account_links
+from app.operations.users.account_links import AccountLinkRecord
 from app.operations.users.email_verification import RevokedState, revoke_unverified_state
-from app.operations.users.sign_up import AccountLinkRecord
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, InvalidInput
 from app.rules.identifiers import PASSWORD_RESET
@@ -113,7 +113,7 @@ def create_reset_link(
 ) -> tuple[str, datetime]:
     """Create a link bound to the user's current password and email, and return its token and expiry (RP-1)."""
     lifetime = timedelta(seconds=organization.settings["authentication"]["recovery"]["reset_ttl_seconds"])
-    return sign_up.create_link(
+    return account_links.create_link(
         organization.id, user_id, PASSWORD_RESET, lifetime=lifetime, is_mailed=is_mailed
     )
 
@@ -134,7 +134,7 @@ def find_reset(organization: OrganizationSnapshot, token: str) -> AccountLinkRec
     if not organization.is_active:
         return None
     lifetime = organization.settings["authentication"]["recovery"]["reset_ttl_seconds"]
-    return sign_up.find_link(organization.id, token, PASSWORD_RESET, lifetime_seconds=lifetime)
+    return account_links.find_link(organization.id, token, PASSWORD_RESET, lifetime_seconds=lifetime)
 
 
 def reset_password(
@@ -232,7 +232,7 @@ def _store_password(
     user_id = reset.user_id
     values = {"email_verified": True} if reset.is_mailed else {}
     hold_user(actor.organization_id, user_id)
-    if not sign_up.consume_link(reset):
+    if not account_links.consume_link(reset):
         raise _reset_ended()
     is_stored = update_user_row(
         actor.organization_id,

@@ -1,42 +1,27 @@
-"""Registration: users create their own accounts where allowed, and the mailed links that confirm them."""
+"""Registration: users create their own accounts where allowed."""
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Literal
 from uuid import UUID
 
-from sqlalchemy import delete, select
-
-from app.extensions import db
-from app.models.base import has_key, is_same
-from app.models.user import ACTIVE, AccountLink, User
-from app.operations.directory.lookups import get_organization_by_id
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.directory.users import create_user
 from app.operations.mail import emails
 from app.operations.sign_in.passwords import hash_new_password
-from app.operations.store import audit, clock, rate_limits
+from app.operations.store import audit, rate_limits
 from app.operations.store.rate_limits import Limit, bucket_key, network_limits
-from app.operations.store.rows import make_record
 from app.operations.store.transactions import (
-    count_changed,
-    current_unit_of_work,
-    insert_or_update,
-    read,
     transaction,
 )
 from app.operations.users.role_assignments import assign_role
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden
 from app.rules.fields import ValidationErrors
-from app.rules.identifiers import digest, new_token, parse_token
 from app.rules.languages.translation import lazy_gettext
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.organizations.organizations import parse_email_and_name
-from app.rules.organizations.settings import earliest_expiry
 from app.rules.sign_in.passwords import Lockout
 from app.rules.users.profile import is_domain_allowed, is_registration_open
 
@@ -174,124 +159,3 @@ def _create_or_record_refusal(
         )
     except Conflict:
         audit.record(actor, "user.registration_refused", "user", after={"email": email})
-
-
-@dataclass(frozen=True, slots=True)
-class AccountLinkRecord:
-    """A valid link without its token, with its account. ``address`` is the email that the link verifies, if any."""
-
-    organization_id: str
-    user_id: UUID
-    digest: bytes
-    is_mailed: bool
-    address: str | None
-    email: str
-    email_canonical: str
-    name: str
-    password_hash: str | None = field(repr=False)
-
-
-@transaction
-def create_link(
-    organization_id: str,
-    user_id: UUID,
-    purpose: str,
-    *,
-    lifetime: timedelta,
-    is_mailed: bool,
-    address: str | None = None,
-) -> tuple[str, datetime]:
-    """Create the user's only link for the purpose and return its token and expiry.
-
-    An earlier link becomes invalid (RP-1). This one does when the password or the email changes.
-    ``purpose`` is the token's kind. ``address`` is the email that the link verifies, if any. Call it in the
-    transaction that audits it.
-    """
-    user = db.session.execute(
-        select(User.password_hash, User.email_canonical).where(has_key(User, organization_id, user_id))
-    ).one()
-    token: str = current_unit_of_work().stable_value(
-        f"link {purpose} {user_id}", lambda: new_token(purpose, organization_id)
-    )
-    now = clock.now()
-    key = {"organization_id": organization_id, "user_id": user_id, "purpose": purpose}
-    values = {
-        "digest": digest(token),
-        "bound_digest": _bound_digest(*user),
-        "is_mailed": is_mailed,
-        "address": address,
-        "created_at": now,
-        "expires_at": now + lifetime,
-    }
-    insert_or_update(AccountLink, key, values)
-    return token, now + lifetime
-
-
-@read
-def find_link(
-    organization_id: str, token: str, purpose: str, *, lifetime_seconds: int
-) -> AccountLinkRecord | None:
-    """Find the link of a token and its active user.
-
-    Return None if the link was used or replaced or has expired, or if the user's password or email was changed.
-    ``lifetime_seconds`` is the current lifetime of links with the purpose.
-    """
-    parsed = parse_token(token)
-    if parsed is None or (parsed.kind, parsed.organization_id) != (purpose, organization_id):
-        return None
-    row = db.session.execute(
-        select(
-            AccountLink.user_id,
-            AccountLink.is_mailed,
-            AccountLink.address,
-            AccountLink.bound_digest,
-            AccountLink.created_at,
-            AccountLink.expires_at,
-            User.email,
-            User.email_canonical,
-            User.name,
-            User.password_hash,
-        )
-        .join(User, is_same(User.id, AccountLink.user_id))
-        .where(
-            AccountLink.organization_id == organization_id,
-            AccountLink.digest == digest(token),
-            User.status == ACTIVE,
-        )
-    ).first()
-    if row is None or earliest_expiry(row.expires_at, row.created_at, lifetime_seconds) <= clock.now():
-        return None
-    if get_organization_by_id(organization_id, fresh=False).is_before_restore(row.created_at):
-        return None
-    if row.bound_digest != _bound_digest(row.password_hash, row.email_canonical):
-        return None
-    return make_record(AccountLinkRecord, row, organization_id=organization_id, digest=digest(token))
-
-
-@transaction
-def consume_link(link: AccountLinkRecord) -> bool:
-    """Delete the link, and return whether this caller was the one to use it, as the row count shows."""
-    used = count_changed(
-        delete(AccountLink).where(
-            AccountLink.organization_id == link.organization_id,
-            AccountLink.digest == link.digest,
-            AccountLink.expires_at > clock.now(),
-        )
-    )
-    return used == 1
-
-
-@transaction
-def revoke_links(organization_id: str, user_id: UUID, purpose: str | None = None) -> None:
-    """Delete the user's links, only those with the purpose if one is given."""
-    statement = delete(AccountLink).where(
-        AccountLink.organization_id == organization_id, AccountLink.user_id == user_id
-    )
-    if purpose is not None:
-        statement = statement.where(AccountLink.purpose == purpose)
-    count_changed(statement)
-
-
-def _bound_digest(password_hash: str | None, email_canonical: str) -> bytes:
-    """Return the digest of what must not change until a link is used."""
-    return hashlib.sha256(f"{password_hash or ''}\n{email_canonical}".encode()).digest()

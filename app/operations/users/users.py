@@ -28,7 +28,7 @@ from app.operations.sign_in.sessions import end_sessions_of_user
 from app.operations.store import audit
 from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, PageQuery
 from app.operations.store.transactions import read, transaction
-from app.operations.users import sign_up
+from app.operations.users import account_links
 from app.operations.users.role_assignments import require_other_administrators_everywhere
 from app.rules.actor import Actor
 from app.rules.directory.attributes import attributes_of, current_values
@@ -205,7 +205,7 @@ def disable_user(actor: Actor, user_id: UUID) -> UserSnapshot:
         ended = end_sessions_of_user(actor.organization_id, user_id)
         grants = revoke_grants_of_user(actor, user_id, reason="user_disabled")
         # A link that was sent before must not work again once the user is enabled.
-        sign_up.revoke_links(actor.organization_id, user_id)
+        account_links.revoke_links(actor.organization_id, user_id)
         after = {"status": DISABLED, "ended_sessions": ended, "ended_grants": grants}
         audit.record_user_event(actor, "user.disabled", user.id, after=after)
     return get_user(actor.organization_id, user_id)

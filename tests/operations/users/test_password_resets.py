@@ -16,8 +16,8 @@ from app.operations.sign_in.sessions import find_session
 from app.operations.sign_in.sign_in import SignedIn, SignInRefused, sign_in
 from app.operations.store import clock
 from app.operations.store.transactions import transaction
+from app.operations.users.account_links import consume_link
 from app.operations.users.password_resets import ResetEnded, find_reset, issue_reset_link, reset_password
-from app.operations.users.sign_up import consume_link
 from app.operations.users.users import disable_user, enable_user
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound
 from app.rules.identifiers import digest

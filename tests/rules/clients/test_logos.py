@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from app.rules.clients.metadata_documents import MAX_BYTES, MAX_SCANS, InvalidImage, render_logo
+from app.rules.clients.logos import MAX_BYTES, MAX_SCANS, InvalidImage, render_logo
 from tests.support.cases import each
 
 
