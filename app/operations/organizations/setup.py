@@ -135,11 +135,11 @@ class _Administrator:
 
 @transaction
 def _set_up(
-    setup: Actor, token: str | None, administrator: _Administrator, organization: Mapping[str, Any]
+    actor: Actor, token: str | None, administrator: _Administrator, organization: Mapping[str, Any]
 ) -> SetupResult:
     """Create everything at once: a setup that has begun cannot be repeated."""
-    system, user_id = _create_root(setup, token, administrator)
-    actor = replace(
+    system, user_id = _create_root(actor, token, administrator)
+    root = replace(
         system,
         kind="user",
         permissions=frozenset(PERMISSIONS) | frozenset(ROOT_ONLY),
@@ -147,16 +147,16 @@ def _set_up(
         label=administrator.email.strip(),
         authenticated_at=clock.now(),
     )
-    created = create_organization(actor, organization).organization
+    created = create_organization(root, organization).organization
     first_id = get_organization_by_slug(created.slug).id
-    first = replace(setup, organization_id=first_id, home_organization_id=first_id)
+    first = replace(actor, organization_id=first_id, home_organization_id=first_id)
     _create_administrator(first, created.slug, administrator)
-    registered = register_client(actor, management_client("Management"))
+    registered = register_client(root, management_client("Management"))
     if registered.secret is None:
         raise RuntimeError("a machine client has a secret")
     return SetupResult(
         user_id=user_id,
-        email=actor.label,
+        email=root.label,
         organization_id=created.slug,
         organization_name=created.name,
         client_id=registered.client.client_id,
@@ -177,7 +177,7 @@ def management_client(name: str) -> Mapping[str, Any]:
 
 
 @transaction
-def _create_root(setup: Actor, token: str | None, administrator: _Administrator) -> tuple[Actor, UUID]:
+def _create_root(actor: Actor, token: str | None, administrator: _Administrator) -> tuple[Actor, UUID]:
     """Return the service as an actor in the new root organization, and the id of its administrator."""
     # This row can be inserted only once, which decides between concurrent requests.
     with savepoint(on_duplicate=_not_found()):
@@ -185,8 +185,8 @@ def _create_root(setup: Actor, token: str | None, administrator: _Administrator)
     if token is not None and not is_setup_token(token):
         raise _not_found()
     db.session.execute(delete(InstanceFact).where(InstanceFact.name == _TOKEN))
-    root_id = insert_organization(setup, slug=ROOT_SLUG, name="Gatehouse", is_root=True)
-    system = replace(setup, organization_id=root_id, home_organization_id=root_id, is_root=True)
+    root_id = insert_organization(actor, slug=ROOT_SLUG, name="Gatehouse", is_root=True)
+    system = replace(actor, organization_id=root_id, home_organization_id=root_id, is_root=True)
     user_id = _create_administrator(system, ROOT_SLUG, administrator)
     audit.record_user_event(system, "instance.set_up", user_id)
     return system, user_id
