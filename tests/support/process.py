@@ -12,6 +12,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 # The header in which a live server names the worker process.
 WORKER_HEADER = "X-Test-Worker"
@@ -19,15 +20,16 @@ _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
+def die_with_parent() -> None:
+    """Let the kernel stop this process when its parent ends."""
+    # SIGTERM instead of SIGKILL, so that a server stops its workers too.
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
 def start(
     command: Sequence[str], log: Path, *, env: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> subprocess.Popen[bytes]:
     """Run the command in its own process group; it writes to ``log`` and dies with this process."""
-
-    def die_with_parent() -> None:
-        # SIGTERM instead of SIGKILL, so that a server stops its workers too.
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
     with log.open("ab") as output:
         return subprocess.Popen(
             list(command),
@@ -41,7 +43,19 @@ def start(
         )
 
 
-def stop(process: subprocess.Popen[bytes], *, patience: float = 10.0) -> None:
+class Process(Protocol):
+    """What is needed of a child process to stop it: ``subprocess.Popen`` or what resembles it."""
+
+    pid: int
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+    def terminate(self) -> None: ...
+
+
+def stop(process: Process, *, patience: float = 10.0) -> None:
     """Stop the process and its group, with SIGKILL if they ignore SIGTERM."""
     if process.poll() is None:
         process.terminate()
@@ -50,7 +64,7 @@ def stop(process: subprocess.Popen[bytes], *, patience: float = 10.0) -> None:
     kill_group(process)
 
 
-def kill_group(process: subprocess.Popen[bytes]) -> None:
+def kill_group(process: Process) -> None:
     """Kill every process of the group and reap the first."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import ssl
-import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -17,22 +16,25 @@ from pathlib import Path
 from flask import Flask
 
 from app.config import Config
-from tests.support import process
+from tests.support import preloaded, process
 from tests.support.applications import application, environment
 from tests.support.databases import MariaDBDatabase
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKERS = 2
 THREADS = 8
-# Granian with the application's modules imported once, before it forks the workers.
-_PRELOADED = """
+# What a server process runs that cannot be forked: it may have the code of another release.
+_PROGRAM = (
+    "-c",
+    """
 import app
 from app.fast_path.preload import load_libraries
 from granian.cli import entrypoint
 
 load_libraries()
 entrypoint()
-"""
+""",
+)
 # A log line of the service at warning level or above, or a Python traceback.
 _TROUBLE = re.compile(r'\{.*"level": ?"(warning|error|critical)"|Traceback|\S+Warning: ')
 
@@ -94,7 +96,7 @@ class LiveServer:
         if not is_script:
             # Migrated now; script/server does that itself.
             assert self.app
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: process.Process | None = None
 
     @cached_property
     def app(self) -> Flask:
@@ -109,15 +111,16 @@ class LiveServer:
             | {"GATEHOUSE_LOG_LEVEL": "debug"}
             | self.settings
         )
-        command = granian(
-            "tests.support.live:app", self.port, workers=self.workers, program=("-c", _PRELOADED)
-        )
+        command = granian("tests.support.live:app", self.port, workers=self.workers, program=_PROGRAM)
         if self._is_script:
             command = ["script/server", "--port", str(self.port), "--workers", str(self.workers)]
         if self._certificate is not None:
             own = str(self._certificate[0])
             command += ["--ssl-certificate", own, "--ssl-keyfile", own]
-        self._process = process.start([*self._prefix, *command], self.log, env=env, cwd=self.root)
+        if self._is_script or self._prefix or self.root != ROOT or "LD_PRELOAD" in env:
+            self._process = process.start([*self._prefix, *command], self.log, env=env, cwd=self.root)
+        else:
+            self._process = preloaded.start_granian(command[1 + len(_PROGRAM) :], self.log, env=env)
         process.wait_until(self._answers, f"the server (log: {self.log})", seconds=seconds)
 
     def stop(self) -> None:
@@ -148,6 +151,11 @@ class LiveServer:
             and not line.endswith(': Unavailable"}')
             and not (self.expected is not None and re.search(self.expected, line))
         ]
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the server was started and its main process has not ended."""
+        return self._process is not None and self._process.poll() is None
 
     @property
     def pid(self) -> int:
