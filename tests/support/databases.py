@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,24 @@ _KEPT = "alembic_version"
 Rows = dict[str, list[tuple[Any, ...]]]
 
 
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """The statements that create the tables of a database, and the rows."""
+
+    statements: list[str]
+    rows: Rows
+
+
 class Database(ABC):
     """A test database: engine name, URL and contents."""
 
     engine: str
     url: str
+
+    @property
+    def kind(self) -> str:
+        """Name the databases that understand each other's statements."""
+        return self.engine
 
     def __init__(self) -> None:
         self._tables: list[str] = []
@@ -58,6 +72,34 @@ class Database(ABC):
             filled = self._filled(connection.cursor())
         return {table: self.query(f"SELECT * FROM {table}") for table in filled}
 
+    def is_empty(self) -> bool:
+        """Return whether the database has no tables."""
+        return not self.query(self._list_tables)
+
+    def contents(self) -> Contents:
+        """Return the schema, and the rows that migrations inserted: call ``remember`` first."""
+        return Contents(self._statements(), self._seed | {_KEPT: self.query(f"SELECT * FROM {_KEPT}")})
+
+    def fill(self, contents: Contents) -> None:
+        """Create these tables in an empty database."""
+        with contextlib.closing(self.connect()) as connection:
+            cursor = connection.cursor()
+            cursor.execute(self.no_foreign_keys)
+            cursor.execute("BEGIN")
+            for statement in contents.statements:
+                cursor.execute(statement)
+            self._insert(cursor, contents.rows)
+            cursor.execute("COMMIT")
+
+    @abstractmethod
+    def _statements(self) -> list[str]:
+        """Return the statements that create the tables."""
+
+    def _insert(self, cursor: Any, rows: Rows) -> None:
+        for table, each in rows.items():
+            marks = ", ".join([self.mark] * len(each[0]))
+            cursor.executemany(f"INSERT INTO {table} VALUES ({marks})", each)
+
     def clean(self, to: Rows | None = None) -> None:
         """Delete every row added after the migrations; with ``to``, restore those rows."""
         with self._resetting() as connection:
@@ -69,9 +111,7 @@ class Database(ABC):
             cursor.execute("BEGIN")
             for table in filled:
                 cursor.execute(f"DELETE FROM {table}")
-            for table, rows in wanted.items():
-                marks = ", ".join([self.mark] * len(rows[0]))
-                cursor.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
+            self._insert(cursor, wanted)
             cursor.execute("COMMIT")
 
     def query(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
@@ -116,8 +156,15 @@ class MariaDBDatabase(Database):
         self.server, self.name = server, name
         self.url = server.create_database(name)
 
+    @property
+    def kind(self) -> str:
+        return self.server.mysql or self.engine
+
     def connect(self) -> Any:
         return self.server.connect(self.name)
+
+    def _statements(self) -> list[str]:
+        return [self.query(f"SHOW CREATE TABLE {table}")[0][1] for table in [*self._tables, _KEPT]]
 
     def dump(self) -> bytes:
         return self.server.dump(self.name)
@@ -147,6 +194,15 @@ class SQLiteDatabase(Database):
 
     def connect(self) -> Any:
         return sqlite3.connect(self.file, isolation_level=None, timeout=60)
+
+    def fill(self, contents: Contents) -> None:
+        self.query("PRAGMA journal_mode = WAL")
+        super().fill(contents)
+
+    def _statements(self) -> list[str]:
+        # Indexes after their tables.
+        found = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY type = 'index', rowid"
+        return [row[0] for row in self.query(found)]
 
     def close(self) -> None:
         if self._kept is not None:

@@ -6,11 +6,14 @@ the MariaDB of this machine.
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
 import secrets
 import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -22,6 +25,28 @@ from tests.support import process
 
 _USER = "gatehouse"
 _NEEDED = ("mariadbd", "mariadb-install-db")
+# $1 is the folder of the server, $2 that of the template, $3 how many words of the others create a data folder. One
+# that was created is copied for the next server.
+_START = """
+if [ ! -d "$1/data/mysql" ]; then
+    if [ -d "$2/data" ]; then
+        mkdir -p "$1/data" && cp -r --sparse=always "$2/data/." "$1/data" || exit 1
+    else
+        "${@:4:$3}" || exit 1
+        copy=$(mktemp -d "$2/XXXXXX") && cp -r --sparse=always "$1/data/." "$copy"
+        rm -f "$copy/auto.cnf" && mv -T "$copy" "$2/data"
+    fi
+fi
+exec "${@:4+$3}"
+"""
+
+
+@functools.cache
+def _template(_mysql: str | None) -> Path:
+    """Return the folder of this process for the data folder of a server that has not been started."""
+    folder = Path(tempfile.mkdtemp(prefix="gatehouse-template-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def require(mysql: str | None) -> None:
@@ -68,8 +93,9 @@ class MariaDB:
         as_root = ["--user=root"] if os.geteuid() == 0 else []
         install, server = [*install, *as_root], [*server, *self._server_options(), *as_root, *self._options]
         # One child process does both, so that tests are collected while the data folder is created.
-        both = 'if [ ! -d "$1/data/mysql" ]; then "${@:3:$2}" || exit 1; fi; exec "${@:3+$2}"'
-        command = ["bash", "-c", both, "mariadb", str(self.folder), str(len(install)), *install, *server]
+        template = str(_template(self.mysql))
+        command = ["bash", "-c", _START, "mariadb", str(self.folder), template, str(len(install))]
+        command += [*install, *server]
         command = [*self.launcher, *command]
         self._process = process.start(command, self.folder / "server.log", env=self.environment)
 
