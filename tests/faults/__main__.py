@@ -77,6 +77,12 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--faults", default="", help=f"comma-separated, by default all of: {', '.join(FAULTS)}"
     )
+    parser.add_argument(
+        "--slowness",
+        type=float,
+        default=1,
+        help="multiply the pauses of clients, to leave other programs time",
+    )
     parser.add_argument("--seed", type=int, help="repeat the schedule of another run")
     parser.add_argument(
         "--upgrade-from", help="the revision that serves at first; the upgrade is the first fault"
@@ -100,7 +106,7 @@ def _run(
     topology: Topology, names: list[str], options: argparse.Namespace, seed: int, *, upgrades: bool
 ) -> Result:
     chance = random.Random(seed)
-    workload = Workload(topology.urls, topology.make, seed)
+    workload = Workload(topology.urls, topology.make, seed, options.slowness)
     faults: list[Injected] = []
     trouble = ""
     with workload:

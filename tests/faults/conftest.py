@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -27,23 +26,40 @@ def restarted(server: LiveServer) -> None:
     assert before.isdisjoint(server.worker_pids())
 
 
-@pytest.fixture
-def mortal_database(tmp_path: Path) -> Iterator[MariaDB]:
-    """A MariaDB that tests may kill."""
-    server = MariaDB(tmp_path / "mariadb").start()
+@pytest.fixture(scope="module")
+def _mortal_database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDB]:
+    server = MariaDB(tmp_path_factory.mktemp("mortal") / "mariadb").start()
     yield server
     server.stop()
 
 
 @pytest.fixture
-def mortal_server(mortal_database: MariaDB, tmp_path: Path) -> Iterator[LiveServer]:
-    """Two workers that tests may kill, on a database that tests may kill."""
-    keys = tmp_path / "instance"
+def mortal_database(_mortal_database: MariaDB) -> MariaDB:
+    """A MariaDB of this module's tests that they may kill."""
+    if not _mortal_database.is_running:
+        _mortal_database.start()
+    return _mortal_database
+
+
+@pytest.fixture(scope="module")
+def _mortal_server(
+    _mortal_database: MariaDB, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LiveServer]:
+    folder = tmp_path_factory.mktemp("mortal-server")
+    keys = folder / "instance"
     keys.mkdir(mode=0o700)
-    database = MariaDBDatabase(mortal_database, "gatehouse")
+    database = MariaDBDatabase(_mortal_database, "gatehouse")
     # Killed processes log errors, all of which are expected.
-    server = LiveServer(database, keys, tmp_path / "server.log", expected="")
+    server = LiveServer(database, keys, folder / "server.log", expected="")
     server.start()
     Factory(server.app).root()
     yield server
     server.stop()
+
+
+@pytest.fixture
+def mortal_server(mortal_database: MariaDB, _mortal_server: LiveServer) -> LiveServer:
+    """Two workers of this module's tests that they may kill, on a database that they may kill."""
+    if not _mortal_server.is_running:
+        _mortal_server.start()
+    return _mortal_server

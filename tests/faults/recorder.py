@@ -92,11 +92,12 @@ class Known:
 class Recorder:
     """Sends requests to the machines at ``urls`` and records them in ``known``, until ``stopping``.
 
-    ``bearer`` is the header of the administrators. Requests return the response, or None without one.
+    ``bearer`` is the header of the administrators. ``slowness`` multiplies the pauses of clients. Requests return the
+    response, or None without one.
     """
 
-    def __init__(self, urls: Sequence[str], bearer: dict[str, str]) -> None:
-        self.urls, self.bearer = urls, bearer
+    def __init__(self, urls: Sequence[str], bearer: dict[str, str], slowness: float = 1.0) -> None:
+        self.urls, self.bearer, self.slowness = urls, bearer, slowness
         self.known = Known()
         self.stopping = threading.Event()
 
@@ -104,7 +105,7 @@ class Recorder:
         return chance.randrange(len(self.urls))
 
     def pause(self, chance: random.Random) -> None:
-        self.stopping.wait(chance.uniform(*_PAUSE_SECONDS))
+        self.stopping.wait(chance.uniform(*_PAUSE_SECONDS) * self.slowness)
 
     def ask(
         self,

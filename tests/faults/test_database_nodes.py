@@ -23,15 +23,16 @@ from tests.support.servers import ROOT
 pytestmark = pytest.mark.mariadb
 
 
-@pytest.fixture
-def instance(tmp_path: Path) -> Path:
-    (folder := tmp_path / "instance").mkdir(mode=0o700)
+@pytest.fixture(scope="module")
+def instance(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("instance")
+    folder.chmod(0o700)
     return folder
 
 
-@pytest.fixture
-def app(mortal_database: MariaDB, instance: Path) -> Flask:
-    return application(MariaDBDatabase(mortal_database, "gatehouse"), instance, "http://localhost")
+@pytest.fixture(scope="module")
+def app(_mortal_database: MariaDB, instance: Path) -> Flask:
+    return application(MariaDBDatabase(_mortal_database, "gatehouse"), instance, "http://localhost")
 
 
 @pytest.fixture

@@ -32,8 +32,8 @@ from tests.support.switch import Switch
 
 pytestmark = pytest.mark.slow
 
-ROUNDS = 300
-CODES = 12
+ROUNDS = 100
+CODES = 6
 CLIENT_CREDENTIALS = {"grant_type": "client_credentials"}
 
 
@@ -186,7 +186,7 @@ def test_requests_go_on_when_the_writer_becomes_read_only(
     )
     server.start()
     try:
-        with Traffic(server.url, machine) as traffic:
+        with Traffic(server.url, machine, pause=0.02) as traffic:
             process.wait_until(lambda: len(traffic.tokens) > 50, "tokens are issued")
             assert ready(server) == 200
             old.execute("SET GLOBAL read_only = 1")

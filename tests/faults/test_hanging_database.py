@@ -41,7 +41,9 @@ HANG_SECONDS = 6.0
 NOTICED_SECONDS = 3.5
 # Generous: the machine that runs the tests may be busy. Without a breaker it takes 4 to 6 seconds.
 AT_ONCE_SECONDS = 1.0
+# More than there are threads. Each pauses after a response, so that the machine is not busy with refusing.
 CONNECTIONS = 64
+PAUSE_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ def asking(
     stopping = threading.Event()
 
     def ask_again(path: str) -> None:
-        while not stopping.wait(0.05):
+        while not stopping.wait(0.1):
             answers.append(ask(server, path, headers))
 
     threads = [threading.Thread(target=ask_again, args=(path,)) for path in paths]
@@ -128,8 +130,8 @@ def test_hanging_database_delays_no_request_that_does_not_need_it(
     for path in public:
         replies = replies_of_every_worker(server.url, Post(path, method="GET"), server.worker_pids())
         assert {reply.status for reply in replies} == {200}
-    with Traffic(server.url, client, threads=CONNECTIONS) as traffic:
-        process.wait_until(lambda: len(traffic.tokens) > 500, "tokens are issued")
+    with Traffic(server.url, client, threads=CONNECTIONS, pause=PAUSE_SECONDS) as traffic:
+        process.wait_until(lambda: len(traffic.tokens) > 2 * CONNECTIONS, "tokens are issued")
         mortal_database.pause(True)
         try:
             # These are sent before any process has noticed.
@@ -143,7 +145,7 @@ def test_hanging_database_delays_no_request_that_does_not_need_it(
         finally:
             mortal_database.pause(False)
         issued = len(traffic.tokens)
-        process.wait_until(lambda: len(traffic.tokens) > issued + 200, "tokens again", seconds=10)
+        process.wait_until(lambda: len(traffic.tokens) > issued + CONNECTIONS, "tokens again", seconds=10)
     for path in public:
         mine = [answer for answer in at_once if answer.path == path]
         assert {answer.status for answer in mine} == {200}

@@ -25,7 +25,7 @@ from tests.support.applications import BASE_URL, environment
 from tests.support.databases import Database
 from tests.support.servers import ROOT, LiveServer
 
-ROWS = 6_000
+ROWS = 4_000
 FEWER = 2_500
 
 
@@ -50,7 +50,8 @@ def has_more_than(database: Database, count: int) -> bool:
     return database.count("users") > count
 
 
-def test_import_killed_three_times_imports_every_user_once(
+@pytest.mark.either
+def test_import_killed_twice_imports_every_user_once(
     app: Flask,
     make: Factory,
     database: Database,
@@ -59,7 +60,7 @@ def test_import_killed_three_times_imports_every_user_once(
 ) -> None:
     make.organization("acme")
     seen = 0
-    for _ in range(3):
+    for _ in range(2):
         running = command("--resume")
         process.wait_until(
             functools.partial(has_more_than, database, seen), "users are imported", pause=0.002

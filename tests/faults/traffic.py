@@ -11,7 +11,8 @@ from types import TracebackType
 from tests.factories import MadeClient
 from tests.support.concurrent_requests import Post, Reply, send
 
-PAUSE_SECONDS = 0.005
+# After a response that is no token, or none: what refuses at once would otherwise be kept busy with refusing.
+PAUSE_SECONDS = 0.05
 
 
 class Traffic:
@@ -55,7 +56,7 @@ class Traffic:
                 reply = send(self.server, self.request)
             except (http.client.HTTPException, OSError):
                 self.cut += 1
-                time.sleep(PAUSE_SECONDS)
+                self._stopping.wait(max(PAUSE_SECONDS, self.pause))
                 continue
             self.slowest = max(self.slowest, time.monotonic() - sent_at)
             if reply.status == 200:
@@ -65,4 +66,4 @@ class Traffic:
             else:
                 self.refused.append(reply)
                 self.last_refusal = time.monotonic()
-                time.sleep(PAUSE_SECONDS)
+                self._stopping.wait(max(PAUSE_SECONDS, self.pause))

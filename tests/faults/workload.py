@@ -33,7 +33,7 @@ class Workload(Recorder):
     ``history`` is complete once the ``with`` block has ended.
     """
 
-    def __init__(self, urls: Sequence[str], make: Factory, seed: int) -> None:
+    def __init__(self, urls: Sequence[str], make: Factory, seed: int, slowness: float = 1.0) -> None:
         self._seed = seed
         self._threads: list[threading.Thread] = []
         self.organization = make.organization()
@@ -51,7 +51,7 @@ class Workload(Recorder):
             f"{name}={make.sign_in(make.user(self.organization)).token}" for _ in range(_FAMILY_THREADS)
         ]
         reply = send(urls[0], Post("/oauth/token", {"grant_type": "client_credentials"}, administrator.basic))
-        super().__init__(urls, bearer_header(reply.json["access_token"]))
+        super().__init__(urls, bearer_header(reply.json["access_token"]), slowness)
 
     @property
     def history(self) -> list[Operation]:
