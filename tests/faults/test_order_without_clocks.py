@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -26,7 +27,7 @@ from tests.faults.traffic import Traffic
 from tests.journeys.conftest import REDIRECT_URI, SCOPE
 from tests.races.conftest import Race
 from tests.support import process
-from tests.support.concurrent_requests import send
+from tests.support.concurrent_requests import Post, Reply, send
 from tests.support.databases import MariaDBDatabase
 from tests.support.mariadb import MariaDB
 from tests.support.servers import LiveServer
@@ -34,7 +35,9 @@ from tests.support.set_clock import SetClock
 
 # Longer than any window of time in which changes were looked for before.
 STALL_SECONDS = 12.0
-PAUSE_SECONDS = 5.0
+PAUSE_SECONDS = 4.0
+# Requests that are sent while a process is stopped.
+LATE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,17 +160,27 @@ def test_revoked_secret_issues_nothing_in_a_process_that_was_stopped(
 ) -> None:
     """Its requests wait until it goes on; what it knew before is then older than a second."""
     pid = there.server.worker_pids()[0]
+    late: list[Reply] = []
 
     def revoke_while_stopped() -> float:
         os.kill(pid, signal.SIGSTOP)
         try:
             acknowledged = revoke(here, client)
             time.sleep(PAUSE_SECONDS)
+            waiting = [threading.Thread(target=lambda: late.append(send(url, request))) for _ in range(LATE)]
+            for thread in waiting:
+                thread.start()
+            # They are sent, and the first thing that it finds.
+            time.sleep(1)
         finally:
             os.kill(pid, signal.SIGCONT)
+        for thread in waiting:
+            thread.join()
         return acknowledged
 
+    url, request = there.server.url, Post("/oauth/token", {"grant_type": "client_credentials"}, client.basic)
     assert seconds_of_grace(there, client, revoke_while_stopped) < TRUSTED_SECONDS
+    assert len(late) == LATE and {reply.status for reply in late} <= {401, 429}
 
 
 @pytest.mark.parametrize("by", [-60, 60])

@@ -39,7 +39,8 @@ def copy_to(folder: Path) -> Path:
     for name in COPIED:
         source = ROOT / name
         if source.is_dir():
-            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+            # With the compiled modules, which are valid for a copy: to compile all takes longer than to import them.
+            shutil.copytree(source, folder / name)
         else:
             shutil.copy2(source, folder / name)
     link_environment(folder)

@@ -409,22 +409,22 @@ def test_verification_requires_audit_read(context: Flask, make: Factory) -> None
 
 
 @pytest.mark.slow
-def test_au4_each_of_a_thousand_mutations_is_detected(
+def test_au4_each_of_hundreds_of_mutations_is_detected(
     context: Flask, make: Factory, database: Database
 ) -> None:
     """Edit, delete, insert, reorder, truncate and swap between organizations, with and without the chain.
 
-    Each engine tries half of them.
+    Each engine tries half of them: about two dozen of each kind for the few events of a log.
     """
     acme, globex = make.organization(), make.organization()
     for organization in (acme, globex):
-        happen(organization, 12, hours_ago=1)
+        happen(organization, 6, hours_ago=1)
     # An event with the current time would be sealed unchanged, and no event here is that recent.
     write(update(EVENTS).values(at=clock.now() - timedelta(hours=1)))
     seal()
     untouched = snapshot(acme, globex)
     missed = []
-    for seed in range(database.engine == "sqlite", 1000, 2):
+    for seed in range(database.engine == "sqlite", 300, 2):
         Intruder(acme, globex, untouched, seed).mutate()
         if not kinds(acme) and not kinds(globex):
             missed.append(seed)

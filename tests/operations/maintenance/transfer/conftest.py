@@ -26,7 +26,7 @@ from app.rules.actor import Actor
 from tests.factories import Factory, MadeClient, MadeUser
 from tests.oauth.conftest import FAST_KEYS, SCOPES, Flow
 from tests.support.applications import application, forget
-from tests.support.databases import Database
+from tests.support.databases import Database, Rows
 
 PASSPHRASE = "a barge of walnuts at noon"
 
@@ -63,9 +63,33 @@ def installations(scratch: Path) -> Callable[[Database], Flask]:
     return on
 
 
+class Beginnings:
+    """What the tests of a module begin with: made by the first, and put back into the database for each later one."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, tuple[Any, Rows]] = {}
+
+    def begin(self, name: str, database: Database, make: Callable[[], Any]) -> Any:
+        """Return what ``make`` creates in the database, which is empty."""
+        key = f"{name} in {database.engine}"
+        if key in self._made:
+            database.clean(to=self._made[key][1])
+        else:
+            self._made[key] = make(), database.rows()
+        return self._made[key][0]
+
+
+@pytest.fixture(scope="module")
+def beginnings() -> Beginnings:
+    return Beginnings()
+
+
 @pytest.fixture
 def elsewhere(
-    database: Database, databases: Callable[[str], Database], installations: Callable[[Database], Flask]
+    database: Database,
+    databases: Callable[[str], Database],
+    installations: Callable[[Database], Flask],
+    beginnings: Beginnings,
 ) -> Iterator[tuple[Flask, Database]]:
     """Another installation with other keys, the other database engine and its own root."""
     other = databases("mariadb" if database.engine == "sqlite" else "sqlite")
@@ -73,14 +97,18 @@ def elsewhere(
     other.clean()
     made = installations(other)
     forget(made)
-    Factory(made).root()
+    beginnings.begin("elsewhere", other, Factory(made).root)
     yield made, other
     other.clean()
     forget(made)
 
 
 @pytest.fixture
-def moved(app: Flask, http: FlaskClient, make: Factory) -> Moved:
+def moved(app: Flask, database: Database, http: FlaskClient, make: Factory, beginnings: Beginnings) -> Moved:
+    return beginnings.begin("moved", database, lambda: _make_moved(app, http, make))
+
+
+def _make_moved(app: Flask, http: FlaskClient, make: Factory) -> Moved:
     make.root()
     acme = make.organization("acme", settings=FAST_KEYS | {"branding": {"display_name": "Acmé ☀"}})
     admin = make.user(acme, email="ada@acme.example", role="admin")

@@ -119,6 +119,7 @@ def test_interrupted_move_leaves_one_cell_authoritative_and_can_be_repeated(
     assert token_of(app, robot).status_code == 503
 
 
+@pytest.mark.either
 def test_source_goes_on_after_a_pause_that_nobody_ended(moved: Moved, robot: MadeClient, app: Flask) -> None:
     with app.app_context():
         move._pause(moved.organization.id, 3600)
@@ -131,6 +132,7 @@ def test_source_goes_on_after_a_pause_that_nobody_ended(moved: Moved, robot: Mad
     assert token_of(app, robot).status_code == 200
 
 
+@pytest.mark.either
 @pytest.mark.parametrize("change", ["base_url", "tables", "clock"])
 def test_cells_that_do_not_fit_are_refused(
     moved: Moved,
@@ -238,6 +240,7 @@ def test_roles_of_users_of_root_end_with_a_move(
         assert lookups.get_user_roles_everywhere(moved.organization.id, moved.user.id)
 
 
+@pytest.mark.either
 @pytest.mark.parametrize("is_decided", [False, True])
 def test_leak_report_about_a_moving_organization_is_refused_after_the_others_are_processed(
     moved: Moved, robot: MadeClient, make: Factory, app: Flask, is_decided: bool
