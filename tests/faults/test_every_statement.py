@@ -29,7 +29,7 @@ from tests.support.cut_connections import Cuts, Loss, cuttable
 from tests.support.databases import Database
 from tests.support.mail_server import Mailbox
 from tests.support.request_world import SAME_ORIGIN, ValidRequest
-from tests.support.stored_state import Change, change_between, put_back, read_state
+from tests.support.stored_state import Change, StateKeeper, change_between
 from tests.support.valid_requests import Requests
 
 pytestmark = pytest.mark.either
@@ -47,7 +47,6 @@ USED = {
     "pkce_omitted_at",
 }
 UNCONFIRMED = {"uploading", b"uploading"}
-WRITES = ("INSERT", "UPDATE", "DELETE")
 # The blueprints of each part; all others are protocols.
 PARTS = {
     "management": {"api", "api_v1_only"},
@@ -92,9 +91,9 @@ def _once(endpoint: str) -> str:
 class Trial:
     """One request, repeated from the same state of the database."""
 
-    def __init__(self, app: Flask, database: Database, cuts: Cuts, request: ValidRequest) -> None:
-        self.app, self.database, self.cuts, self.request = app, database, cuts, request
-        self.before = read_state(database)
+    def __init__(self, app: Flask, keeper: StateKeeper, cuts: Cuts, request: ValidRequest) -> None:
+        self.app, self.keeper, self.cuts, self.request = app, keeper, cuts, request
+        self.before = keeper.read()
         self.expected, self.change = self.send()
         self.statements = cuts.sent
 
@@ -115,10 +114,9 @@ class Trial:
         self.cuts.stop()
         if again:
             answer = self.request.send(self.app)
-        if not any(statement.startswith(WRITES) for statement in self.cuts.sent):
+        after = self.keeper.put_back()
+        if after is self.before:
             return answer, {}
-        after = read_state(self.database)
-        put_back(self.database, self.before, after)
         # An upload that was not confirmed is shown nowhere and expires.
         uploads = after["user_imports"]
         after["user_imports"] = {key: row for key, row in uploads.items() if not UNCONFIRMED & set(row)}
@@ -162,13 +160,14 @@ class Trials:
 
     def __init__(self, app: Flask, database: Database, cuts: Cuts) -> None:
         self.app, self.database, self.cuts = app, database, cuts
+        self.keeper = StateKeeper(database, cuts)
         self.count = 0
         self.faults: list[str] = []
         self.sent: set[tuple[str, str]] = set()
 
     def run(self, request: ValidRequest) -> None:
         """Send the request as it is, and with the losses that are its turn."""
-        trial = Trial(self.app, self.database, self.cuts, request)
+        trial = Trial(self.app, self.keeper, self.cuts, request)
         if is_success(trial.expected):
             self.sent.add(route_of(self.app, request))
         for number, loss in losses(trial, self.database.engine):

@@ -15,7 +15,7 @@ from tests.support.databases import Database
 from tests.support.lock_trace import Lock, LockTrace, Transaction, find_cycles, find_upgrades
 from tests.support.mail_server import Mailbox
 from tests.support.request_world import ValidRequest
-from tests.support.stored_state import put_back, read_state
+from tests.support.stored_state import StateKeeper
 from tests.support.valid_requests import Requests
 
 pytestmark = pytest.mark.mariadb
@@ -67,16 +67,17 @@ def test_requests_lock_rows_in_one_order(
     requests = Requests(app, make, box, deliver)
     with closing(database.connect()) as connection, cuttable(app, LockTrace(connection.cursor())) as trace:
         assert isinstance(trace, LockTrace)
+        keeper = StateKeeper(database, trace)
         for part in (requests.management, requests.portal, requests.account, requests.protocol, None):
             for request in part() if part else changes(requests):
-                before = read_state(database)
+                keeper.read()
                 trace.request = request.name
                 answer = request.send(app)
                 answer.get_data()
                 answer.close()
                 trace.request = ""
                 assert answer.status_code < 400 or part, f"{request.name}: {answer.text}"
-                put_back(database, before, read_state(database))
+                keeper.put_back()
                 forget(app)
     database.query("SET GLOBAL innodb_status_output_locks = OFF")
     assert find_upgrades(trace.transactions) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import socket
 import sqlite3
 import threading
@@ -22,6 +23,11 @@ from app.database import engines
 from app.fast_path import compiled_query
 from app.mysql_connection import MySQLConnection
 
+# One statement that changes nothing. A packet has several.
+_READ = re.compile(
+    r"\s*(SELECT|SET|SHOW|PRAGMA|BEGIN|START|COMMIT|ROLLBACK|SAVEPOINT|RELEASE)[^;]*", re.IGNORECASE
+)
+
 
 class Loss(Enum):
     """How the database is lost."""
@@ -35,10 +41,12 @@ class Cuts:
     """The statements of this thread, and the one that loses the connection.
 
     ``sent`` holds them in order, COMMIT and ROLLBACK included. ``is_away`` says that the database is lost for good.
+    ``writes`` counts those of all threads that may have changed something.
     """
 
     def __init__(self) -> None:
         self.sent: list[str] = []
+        self.writes = 0
         self.is_away = False
         self._number = -1
         self._loss: Loss | None = None
@@ -55,6 +63,7 @@ class Cuts:
 
     def run(self, connection: Cuttable, statement: str, execute: Callable[[], Any]) -> Any:
         """Execute the statement of the connection unless its turn to be lost has come."""
+        self.writes += not _READ.fullmatch(statement)
         if threading.get_ident() != self._thread:
             return execute()
         is_due = len(self.sent) == self._number and self._loss is not None

@@ -8,12 +8,40 @@ from collections.abc import Collection
 from typing import Any
 
 from app.models import Base
+from tests.support.cut_connections import Cuts
 from tests.support.databases import Database
 
 # By table, then by primary key.
 State = dict[str, dict[tuple[Any, ...], tuple[Any, ...]]]
 # By table: how many rows were added and deleted, and how often each set of columns was changed.
 Change = dict[str, Counter[str]]
+
+
+class StateKeeper:
+    """Reads the rows of a database before requests and puts them back, and both only after something was written.
+
+    All that writes must do so on the connections of ``cuts``.
+    """
+
+    def __init__(self, database: Database, cuts: Cuts) -> None:
+        self._database, self._cuts = database, cuts
+        self._state: State = {}
+        self._writes = -1
+
+    def read(self) -> State:
+        """Return every row."""
+        if self._writes != self._cuts.writes:
+            self._state, self._writes = read_state(self._database), self._cuts.writes
+        return self._state
+
+    def put_back(self) -> State:
+        """Restore what ``read`` returned; return what was there instead."""
+        if self._writes == self._cuts.writes:
+            return self._state
+        after = read_state(self._database)
+        put_back(self._database, self._state, after)
+        self._writes = self._cuts.writes
+        return after
 
 
 def read_state(database: Database) -> State:
