@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from app.operations.maintenance.database_checks import list_missing_columns
 from app.operations.maintenance.doctor import run_checks
 from app.rules.identifiers import new_id, public_id
 from tests.support.applications import BASE_URL, environment
-from tests.support.databases import MariaDBDatabase, SQLiteDatabase
+from tests.support.databases import Database, MariaDBDatabase, SQLiteDatabase
 
 ROOT = Path(__file__).resolve().parents[2]
 # Later migrations run while the release before them serves.
@@ -35,16 +35,21 @@ A_DAY = datetime(2026, 11, 1, tzinfo=UTC)
 
 
 @pytest.fixture(params=[pytest.param("mariadb", marks=pytest.mark.mariadb), "sqlite"])
-def unmigrated(
-    request: pytest.FixtureRequest, tmp_path: Path, instance: Path, worker: str
-) -> Iterator[Flask]:
+def empty(request: pytest.FixtureRequest, tmp_path: Path, worker: str) -> Callable[[str], Database]:
+    """Return a function that makes a database without tables."""
+
+    def make(name: str) -> Database:
+        if request.param == "sqlite":
+            return SQLiteDatabase(tmp_path / f"{name}.sqlite")
+        return MariaDBDatabase(request.getfixturevalue("mariadb"), f"{name}_{worker}")
+
+    return make
+
+
+@pytest.fixture
+def unmigrated(empty: Callable[[str], Database], instance: Path) -> Iterator[Flask]:
     """The application on a database without tables."""
-    database: MariaDBDatabase | SQLiteDatabase
-    if request.param == "sqlite":
-        database = SQLiteDatabase(tmp_path / "migrations.sqlite")
-    else:
-        database = MariaDBDatabase(request.getfixturevalue("mariadb"), f"migrations_{worker}")
-    app = create_app(config.load(environment(database, instance, BASE_URL)))
+    app = create_app(config.load(environment(empty("migrations"), instance, BASE_URL)))
     with app.app_context():
         yield app
         for engine in db.engines.values():
@@ -83,6 +88,32 @@ def test_migrations_match_the_models(unmigrated: Flask) -> None:
         assert inspector.get_pk_constraint(table.name)["constrained_columns"] == [
             column.name for column in table.primary_key
         ], table.name
+
+
+@pytest.mark.slow
+def test_database_filled_for_tests_is_like_a_migrated_one(
+    empty: Callable[[str], Database], instance: Path
+) -> None:
+    """``application`` of the tests migrates only the first database of each kind."""
+    migrated, filled = empty("migrated"), empty("filled")
+    app = create_app(config.load(environment(migrated, instance, BASE_URL)))
+    with app.app_context():
+        upgrade()
+        for engine in db.engines.values():
+            engine.dispose()
+    migrated.remember()
+    filled.fill(migrated.contents())
+    filled.remember()
+    assert filled.contents() == migrated.contents()
+    # All that is in a database, also what ``contents`` does not know of.
+    assert [*_described(filled)] == [*_described(migrated)]
+
+
+def _described(database: Database) -> Iterator[Any]:
+    if isinstance(database, SQLiteDatabase):
+        yield from database.query("SELECT type, name, sql FROM sqlite_master ORDER BY type, name")
+    else:
+        yield from (line for line in database.dump().splitlines() if not line.startswith(b"--"))
 
 
 @pytest.mark.slow
