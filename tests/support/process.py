@@ -103,11 +103,16 @@ def _is_free(port: int, taken: contextlib.ExitStack) -> bool:
 
 
 def wait_until(
-    condition: Callable[[], object], what: str, *, seconds: float = 60.0, pause: float = 0.02
+    condition: Callable[[], object], what: str, *, seconds: float = 60.0, pause: float | None = None
 ) -> None:
-    """Wait until the condition holds; fail naming ``what`` after the time limit."""
-    deadline = time.monotonic() + seconds
+    """Wait until the condition holds; fail naming ``what`` after the time limit.
+
+    By default the pauses grow with the time that has passed, so that a question which costs the thing that is waited
+    for something, such as a request to a server that starts, is asked some dozen times instead of hundreds of times.
+    """
+    began = time.monotonic()
     while not condition():
-        if time.monotonic() > deadline:
+        passed = time.monotonic() - began
+        if passed > seconds:
             raise TimeoutError(f"{what}: not within {seconds:g} s")
-        time.sleep(pause)
+        time.sleep(min(0.02 + passed / 20, 0.25) if pause is None else pause)
