@@ -55,16 +55,22 @@ class Difference:
 
     def adjusted_to(self, measured: Difference, tick: float) -> Difference:
         """Return the difference to use from ``tick`` on, after another measurement."""
-        # The lead may have measured it before.
-        error = self.error + _DRIFT * max(0.0, measured.at - self.at)
-        is_step = abs(measured.seconds - self.seconds) > error + measured.error
+        error = self._error_at(measured.at)
         # A measurement that took long says less than an older one that did not.
         seconds, error = (
             (measured.seconds, measured.error)
-            if is_step or measured.error <= error
+            if self.is_set_before(measured) or measured.error <= error
             else (self.seconds, error)
         )
         return Difference(tick, seconds, error, max(0.0, self.seconds_at(tick) - seconds))
+
+    def is_set_before(self, measured: Difference) -> bool:
+        """Return whether the database's clock was set before the measurement, because both cannot be right."""
+        return abs(measured.seconds - self.seconds) > self._error_at(measured.at) + measured.error
+
+    def _error_at(self, tick: float) -> float:
+        # The lead may have measured it before.
+        return self.error + _DRIFT * max(0.0, tick - self.at)
 
 
 _difference: Difference | None = None
@@ -102,10 +108,9 @@ def measure() -> None:
         if measured is not None:
             before = _difference or measured
             _difference = before.adjusted_to(measured, uptime())
-            if abs(measured.seconds - before.seconds) > _STEP_SECONDS:
-                _log.warning(
-                    "the database's clock was set by %+.1f seconds", measured.seconds - before.seconds
-                )
+            step = measured.seconds - before.seconds
+            if abs(step) > _STEP_SECONDS and before.is_set_before(measured):
+                _log.warning("the database's clock was set by %+.1f seconds", step)
     finally:
         _measured_at = uptime()
         _measuring.release()

@@ -140,3 +140,20 @@ def test_slowdown_ends_with_the_excess_and_adds_up() -> None:
     again = back.adjusted_to(Difference(110.0, 985.0, 0.0), 110.0)
     assert back.seconds_at(110.0) == again.seconds_at(110.0) == 995.0
     assert again.seconds_at(1000.0) == 985.0
+
+
+def test_clock_that_was_set_is_logged_once_and_slow_measurements_are_not(
+    context: Flask, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An answer that took six seconds, as during a failover, says three seconds more or less."""
+    measurements = [
+        Difference(at=0.0, seconds=1000.0, error=0.001),
+        Difference(at=0.0, seconds=997.1, error=3.0),
+        Difference(at=0.0, seconds=997.1, error=3.0),
+        Difference(at=0.0, seconds=1060.0, error=0.001),
+        Difference(at=0.0, seconds=1060.0, error=0.001),
+    ]
+    monkeypatch.setattr(clock, "_ask", iter(measurements).__next__)
+    for _ in measurements:
+        clock.measure()
+    assert caplog.messages == ["the database's clock was set by +60.0 seconds"]
