@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 
 from tests.faults.balanced import BalancedTopology
+from tests.faults.expired_tokens import ExpiredTokens
 from tests.faults.history import check_history
 from tests.faults.injection import EVENTS, FAULTS, Injected, inject, possible_faults, repair
 from tests.faults.report import Result, describe, write
@@ -33,6 +34,8 @@ _MACHINES = {"mariadb": 2, "mysql": 2, "galera": 3, "group-replication": 3}
 _ON_MYSQL = {"mysql", "group-replication"}
 # How long clients work before the first fault, between two faults, and after the last.
 _CALM_SECONDS = 3.0
+# A shorter run ends before a janitor works.
+_JANITOR_MINUTES = 1.0
 
 
 def main() -> int:
@@ -107,6 +110,7 @@ def _run(
 ) -> Result:
     chance = random.Random(seed)
     workload = Workload(topology.urls, topology.make, seed, options.slowness)
+    expired = ExpiredTokens(topology.make) if options.minutes >= _JANITOR_MINUTES else None
     faults: list[Injected] = []
     trouble = ""
     with workload:
@@ -124,22 +128,29 @@ def _run(
                 schedule = chance.sample(names, len(names))
             name = schedule.pop(0)
             try:
+                if expired is not None:
+                    expired.fill()
+                    if topology.is_balanced:
+                        # There are few faults, so that each has to meet a janitor that works.
+                        expired.wait_until_deleting()
                 fault = inject(name, topology, chance, chance.uniform(1, 8))
             except (OSError, RuntimeError) as error:
                 # What clients were told until then is still worth checking.
-                trouble = f"{name} could not be repaired: {error}"
+                trouble = f"{name} could not be injected or repaired: {error}"
                 break
             faults.append(fault)
             _say(f"{fault.healed - fault.began:5.1f} s  {fault.name}: {fault.target}")
             time.sleep(chance.uniform(1, _CALM_SECONDS))
         time.sleep(_CALM_SECONDS)
     history = list(workload.history)
-    audited, problems = None, []
+    audited, problems, purge_problems, deleted = None, [], [], 0
     try:
         if not trouble:
             for restarted, _ in repair(topology):
                 _say(f"{restarted} restarted after the last fault")
             audited, problems = topology.audit(workload.organization)
+            if expired is not None:
+                purge_problems, deleted = expired.find_problems(), expired.deleted
     except (OSError, RuntimeError) as error:
         trouble = f"not ready after the last fault: {error}"
     unanswered = workload.sweep()
@@ -147,11 +158,12 @@ def _run(
         workload.history,
         audited=audited,
         chain_problems=problems,
+        purge_problems=purge_problems,
         grace_seconds=GRACE_SECONDS,
         is_balanced=topology.is_balanced,
     )
     swept = workload.history[len(history) :]
-    return Result(history, swept, faults, violations, unanswered, trouble, topology.is_balanced)
+    return Result(history, swept, faults, violations, unanswered, deleted, trouble, topology.is_balanced)
 
 
 def _keep(topology: Topology) -> int:

@@ -58,6 +58,7 @@ class Rule(Enum):
     FORKED = "a refresh token has one successor"
     UNAUDITED = "what was acknowledged is in the audit log"
     CHAIN = "the audit log is intact"
+    PURGED = "expired tokens are deleted a day later, and not before"
     ERROR = "no response is a 500"
 
 
@@ -74,6 +75,7 @@ def check_history(
     *,
     audited: Collection[tuple[str, str]] | None,
     chain_problems: Iterable[str] = (),
+    purge_problems: Iterable[str] = (),
     grace_seconds: float,
     is_balanced: bool = False,
 ) -> list[Violation]:
@@ -83,6 +85,7 @@ def check_history(
     knows which.
     """
     found = [Violation(Rule.CHAIN, problem) for problem in chain_problems]
+    found += [Violation(Rule.PURGED, problem) for problem in purge_problems]
     found += [
         Violation(Rule.ERROR, f"status {operation.status}: {_describe(operation)}")
         for operation in history

@@ -12,13 +12,15 @@ from tests.faults.injection import PLANNED, Injected
 
 _SHOWN = 20
 _OVERLOADED_SECONDS = 2.0
+_UNAVAILABLE = 503
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A run. ``trouble`` says which fault could not be repaired.
+    """A run. ``trouble`` says which fault could not be injected or repaired.
 
-    ``swept`` are the requests after the last repair, ``unanswered`` the number of those that got no response.
+    ``swept`` are the requests after the last repair, ``unanswered`` the number of those that got no response,
+    ``deleted`` the number of expired tokens that a janitor deleted meanwhile.
     """
 
     history: Sequence[Operation]
@@ -26,6 +28,7 @@ class Result:
     faults: Sequence[Injected]
     violations: Sequence[Violation]
     unanswered: int
+    deleted: int
     trouble: str = ""
     is_balanced: bool = False
 
@@ -33,15 +36,19 @@ class Result:
     def noticed(self) -> list[Operation]:
         """The requests that failed behind a load balancer because machines were added or upgraded: none should.
 
-        An overloaded machine lets a request wait before it gives up; whatever is restarted refuses or cuts it at once.
+        Whatever is restarted refuses or cuts a request at once. An overloaded machine lets it wait before it gives up,
+        or its circuit breaker answers with 503 at once while others wait for the database.
         """
         planned = [fault for fault in self.faults if self.is_balanced and fault.name in PLANNED]
-        failed = (
+        slow = [row for row in self.history if row.ended - row.began >= _OVERLOADED_SECONDS]
+        return [
             row
             for row in self.history
-            if row.outcome is Outcome.UNKNOWN and row.ended - row.began < _OVERLOADED_SECONDS
-        )
-        return [row for row in failed if any(_overlaps(row, fault) for fault in planned)]
+            if row.outcome is Outcome.UNKNOWN
+            and row.ended - row.began < _OVERLOADED_SECONDS
+            and any(_overlaps(row, fault) for fault in planned)
+            and not (row.status == _UNAVAILABLE and any(_coincide(row, other) for other in slow))
+        ]
 
     @property
     def is_good(self) -> bool:
@@ -57,6 +64,7 @@ def describe(result: Result) -> str:
     found = Counter(violation.rule for violation in result.violations)
     lines += [f"{found[rule]:6}  {rule.name.lower():10} {rule.value}" for rule in Rule]
     lines.append(f"{result.unanswered:6}  unanswered of {len(result.swept)} requests after the last repair")
+    lines.append(f"{result.deleted:6}  expired tokens deleted meanwhile")
     if result.is_balanced:
         lines.append(f"{len(result.noticed):6}  failed while a machine was added or all were upgraded")
         lines += [f"        {row.name}, status {row.status}" for row in result.noticed[:_SHOWN]]
@@ -145,6 +153,10 @@ def _by_phase(
 
 def _overlaps(row: Operation, fault: Injected) -> bool:
     return row.began < fault.healed and row.ended > fault.began
+
+
+def _coincide(row: Operation, other: Operation) -> bool:
+    return row.began < other.ended and row.ended > other.began
 
 
 def _p99(durations: list[float]) -> str:

@@ -120,10 +120,14 @@ def test_history_that_violates_a_rule_is_found(name: str) -> None:
     assert [violation.rule for violation in found] == [rule]
 
 
-def test_audited_operation_and_broken_chain_are_told_apart() -> None:
+def test_audited_operation_and_what_the_database_shows_are_told_apart() -> None:
     history = [operation("register", 1, audited=("client.registered", "cli_1"))]
     assert check_history(history, audited=AUDITED, grace_seconds=GRACE_SECONDS) == []
     broken = check_history(
-        history, audited=AUDITED, chain_problems=["position 7"], grace_seconds=GRACE_SECONDS
+        history,
+        audited=AUDITED,
+        chain_problems=["position 7"],
+        purge_problems=["no janitor"],
+        grace_seconds=GRACE_SECONDS,
     )
-    assert [violation.rule for violation in broken] == [Rule.CHAIN]
+    assert [violation.rule for violation in broken] == [Rule.CHAIN, Rule.PURGED]
