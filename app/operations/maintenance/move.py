@@ -13,6 +13,7 @@ is finished or taken back only with the tombstone that it was prepared in.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -100,16 +101,26 @@ def move_organization(
     begin(peer, organization)
     transfer.record_export(actor, organization.id, slug)
     try:
-        for _ in range(MAX_ROUNDS):
-            copied = sum(synchronize(peer, organization.id)[0].values())
-            progress(f"{copied} rows copied while it is served.")
-            if copied <= BATCH:
-                break
+        _copy_while_served(peer, organization.id, progress)
         return _switch(actor, organization, cell, peer, max_pause, progress)
     except DomainError:
         if find_organization(slug).moved_to is None:
             abandon(peer)
         raise
+
+
+def _copy_while_served(peer: Peer, organization_id: str, progress: Progress) -> None:
+    """Copy until few rows are left for the pause, or until another round would not leave much fewer.
+
+    Each round reads every row, and in that time clients change others.
+    """
+    before = math.inf
+    for _ in range(MAX_ROUNDS):
+        copied = sum(synchronize(peer, organization_id)[0].values())
+        progress(f"{copied} rows copied while it is served.")
+        if copied <= BATCH or copied > before / 2:
+            return
+        before = copied
 
 
 def _switch(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -13,7 +14,7 @@ from app.operations.audit.chain_verification import verify_audit_log
 from app.operations.directory import lookups
 from app.operations.maintenance import janitor, move
 from app.operations.maintenance.move import list_served, move_organization
-from app.operations.maintenance.move_peer import MoveFailed, Peer
+from app.operations.maintenance.move_peer import MAX_ROUNDS, MoveFailed, Peer
 from app.operations.organizations import organizations
 from app.operations.organizations.administrators import add_administrator
 from app.operations.store import outbox
@@ -29,6 +30,7 @@ from tests.operations.maintenance.transfer.conftest import (
     operator,
     token_of,
 )
+from tests.support.cases import each
 from tests.support.databases import Database
 
 
@@ -117,6 +119,27 @@ def test_interrupted_move_leaves_one_cell_authoritative_and_can_be_repeated(
         move_organization(operator(), "acme", "b", connect(there))
     assert introspected(there, robot, token) is True
     assert token_of(app, robot).status_code == 503
+
+
+@each(
+    "changed, rounds",
+    [
+        ([90_000, 400], 2),
+        ([90_000, 9_000, 900, 90], 4),
+        # As many rows change in a round as in the one before.
+        ([5_000, 1_800, 1_900], 3),
+        ([5_000, 6_000], 2),
+        ([2 ** (20 - number) for number in range(MAX_ROUNDS)], MAX_ROUNDS),
+    ],
+)
+def test_rows_are_copied_in_rounds_while_each_leaves_fewer(
+    changed: list[int], rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = iter([*changed, 0])
+    monkeypatch.setattr(move, "synchronize", lambda *_: ({"access_tokens": next(counts)}, {}))
+    said: list[str] = []
+    move._copy_while_served(Peer(io.StringIO(), io.StringIO()), "acme", said.append)
+    assert said == [f"{count} rows copied while it is served." for count in changed[:rounds]]
 
 
 @pytest.mark.either
