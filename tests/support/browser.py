@@ -24,6 +24,45 @@ _TOO_WIDE = """() => {
     .filter((element) => element.getBoundingClientRect().right > whole.clientWidth)
     .map((element) => element.outerHTML.slice(0, 200))
 }"""
+# Return the violations, and the combinations of colours whose contrast suffices. Contrast costs more than all other
+# rules together, and is the same wherever the colours of a text and of what is behind it are, with its size and weight.
+# So each combination is checked at two elements, and at all of them if the contrast of those is not known to suffice.
+_AUDIT = """async (known) => {
+  const combinations = new Map()
+  for (const element of document.querySelectorAll('body *')) {
+    const hasText = [...element.childNodes].some((node) => node.nodeType === Node.TEXT_NODE && node.data.trim())
+    if (!hasText && !element.matches('input, select, textarea')) continue
+    const {color, fontSize, fontWeight, textShadow} = getComputedStyle(element)
+    const layers = [color, fontSize, fontWeight, textShadow]
+    for (let behind = element; behind; behind = behind.parentElement) {
+      const {backgroundColor, backgroundImage, opacity, position} = getComputedStyle(behind)
+      const layer = [backgroundColor, backgroundImage, opacity, position].join(' ')
+      if (layer !== 'rgba(0, 0, 0, 0) none 1 static') layers.push(layer)
+    }
+    const combination = layers.join('; ')
+    if (known.includes(combination)) continue
+    if (!combinations.has(combination)) combinations.set(combination, [])
+    combinations.get(combination).push(element)
+  }
+  const {violations} = await axe.run({resultTypes: ['violations'], rules: {'color-contrast': {enabled: false}}})
+  const sufficient = new Set()
+  for (const elementsOf of [(all) => all.slice(0, 2), (all) => all.slice(2)]) {
+    const unknown = [...combinations].filter(([name]) => !sufficient.has(name)).flatMap(([, all]) => elementsOf(all))
+    if (!unknown.length) break
+    const options = {runOnly: ['color-contrast'], resultTypes: ['violations', 'passes'], elementRef: true}
+    const found = await axe.run({include: unknown}, options)
+    const elements = (results) => new Set(results.flatMap(({nodes}) => nodes.map(({element}) => element)))
+    const [passed, violating] = [elements(found.passes), elements(found.violations)]
+    for (const [name, all] of combinations) {
+      if (all.some((each) => passed.has(each)) && !all.some((each) => violating.has(each))) sufficient.add(name)
+    }
+    for (const {id, help, nodes} of found.violations) {
+      violations.push({id, help, nodes: nodes.map(({html}) => ({html}))})
+    }
+  }
+  return [violations, [...sufficient]]
+}"""
+_known_combinations: set[str] = set()
 _pictures = itertools.count(1)
 NARROW: dict[str, Any] = {"color_scheme": "dark", "viewport": {"width": 320, "height": 800}}
 WIDE: dict[str, Any] = {"color_scheme": "light", "viewport": {"width": 1280, "height": 800}}
@@ -92,9 +131,9 @@ def faults_of(page: Any, *, audited: bool = True) -> list[str]:
         if folder:
             page.screenshot(path=Path(folder) / f"{os.getpid()}-{next(_pictures):03}.png", full_page=True)
         if audited:
-            for found in page.evaluate(
-                "axe.run({resultTypes: ['violations']}).then(found => found.violations)"
-            ):
+            violations, passed = page.evaluate(_AUDIT, list(_known_combinations))
+            _known_combinations.update(passed)
+            for found in violations:
                 places = [node["html"][:200] for node in found["nodes"][:3]]
                 faults.append(f"{look}: {found['id']}: {found['help']} {places}")
     return faults
