@@ -19,6 +19,8 @@ from tests.support.databases import Database
 from tests.support.pages import PUBLIC, SLUG, Matrix, path_of
 from tests.support.world import Corner, absent
 
+pytestmark = pytest.mark.either
+
 
 @pytest.fixture
 def matrix(app: Flask, make: Factory) -> Matrix:

@@ -22,6 +22,7 @@ from tests.support.rights.role_users import spare_of, things_of, user_with_role
 from tests.support.world import Corner
 from tests.support.world_rows import consented
 
+pytestmark = pytest.mark.either
 TABLE = written("pages")
 # Pages that need more than one click, with the test that covers them.
 ELSEWHERE = {
