@@ -83,8 +83,7 @@ def test_passkey_is_registered_used_renamed_and_removed(
 def test_passkey_works_as_second_factor(chromium: Any, server: LiveServer, make: Factory) -> None:
     ada = make.user(make.organization(name="Acme"))
     with open_passkey_browser(chromium, server, ada, **NARROW) as at:
-        at.register()
-        at.sign_out()
+        at.hold_passkey()
         at.give_password()
         at.page.wait_for_selector("#passkey-verify-submit")
         check(at.page)
@@ -96,8 +95,7 @@ def test_username_field_offers_passkeys(chromium: Any, server: LiveServer, make:
     """Conditional mediation: selecting a passkey signs in without a click on our page."""
     ada = make.user(make.organization())
     with open_passkey_browser(chromium, server, ada) as at:
-        at.register()
-        at.sign_out()
+        at.hold_passkey()
         at.page.goto(f"{at.home}/login")
         at.page.wait_for_url("**/account/profile")
 
@@ -110,8 +108,7 @@ def test_passkey_of_another_organization_is_rejected(
     globex = make.organization(name="Globex")
     make.user(globex, email=ada.email)
     with open_passkey_browser(chromium, server, ada) as at:
-        at.register()
-        at.sign_out()
+        at.hold_passkey()
         at.touch(at_once=False)
         at.page.goto(f"{server.url}/organizations/{globex.slug}/login")
         at.touch(at_once=True)
@@ -125,8 +122,7 @@ def test_unverified_user_cannot_sign_in(chromium: Any, server: LiveServer, make:
     """The browser refuses, and the page shows its error in words."""
     ada = make.user(make.organization())
     with open_passkey_browser(chromium, server, ada) as at:
-        at.register()
-        at.sign_out()
+        at.hold_passkey()
         at.cdp.send("WebAuthn.setUserVerified", {"authenticatorId": at.device, "isUserVerified": False})
         at.page.goto(f"{at.home}/login")
         at.page.click("#passkey-sign-in-submit")
@@ -204,8 +200,7 @@ def test_page_left_open_fetches_a_new_challenge(chromium: Any, server: LiveServe
     """A challenge expires after five minutes, so the button fetches another one."""
     ada = make.user(make.organization())
     with open_passkey_browser(chromium, server, ada) as at:
-        at.register()
-        at.sign_out()
+        at.hold_passkey()
         at.page.clock.install()
         at.cdp.send("WebAuthn.setUserVerified", {"authenticatorId": at.device, "isUserVerified": False})
         at.page.goto(f"{at.home}/login")

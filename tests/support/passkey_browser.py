@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.factories import MadeUser
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from app.operations.sign_in.passkey_registration import begin_registration, finish_registration
+from app.operations.sign_in.sign_in import Browser
+from tests.factories import Factory, MadeUser
 from tests.support.browser import sign_in, watched
+from tests.support.security_key import Authenticator, decoded
 from tests.support.servers import LiveServer
 
 INTERNAL = {
@@ -24,7 +30,7 @@ class PasskeyBrowser:
 
     def __init__(self, context: Any, server: LiveServer, user: MadeUser) -> None:
         self.page = context.new_page()
-        self.user = user
+        self.server, self.user = server, user
         self.home = f"{server.url}/organizations/{user.organization.slug}"
         self.cdp = context.new_cdp_session(self.page)
         self.cdp.send("WebAuthn.enable", {"enableUI": False})
@@ -57,6 +63,26 @@ class PasskeyBrowser:
         self.page.click("#passkey-new-submit")
         self.page.click("#codes-kept")
         self.page.wait_for_url("**/security/passkeys")
+
+    def hold_passkey(self) -> None:
+        """Put a passkey of the user into the authenticator, as ``register`` and ``sign_out`` do, without the pages."""
+        key, here = (
+            Authenticator(origin=self.server.url, counter=None),
+            Browser(id="b" * 43, user_agent="tests"),
+        )
+        actor = Factory(self.server.app).actor(self.user.organization, user=self.user)
+        with self.server.app.app_context():
+            finish_registration(actor, key.create(begin_registration(actor, here)), "Phone", here)
+        private = key.key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
+        contents = {
+            "credentialId": key.credential_id,
+            "privateKey": private,
+            "userHandle": decoded(key.handle or ""),
+        }
+        credential = {name: b64encode(content).decode() for name, content in contents.items()}
+        credential |= {"isResidentCredential": True, "rpId": key.party, "signCount": 1}
+        self.cdp.send("WebAuthn.addCredential", {"authenticatorId": self.device, "credential": credential})
+        self.touch(at_once=True)
 
     def touch(self, *, at_once: bool) -> None:
         """Set whether the user confirms every request of the device at once, including autofill."""
