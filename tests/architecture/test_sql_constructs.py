@@ -9,14 +9,16 @@ from pathlib import Path
 
 import pytest
 from flask import Flask
+from flask_migrate import upgrade
 
+from app import config, create_app
 from app.mysql_connection import MySQLConnection
 from app.operations.audit.chain import seal_all_events
 from app.operations.maintenance.janitor import purge_expired
 from app.operations.store import checkpoints, idempotency, outages
 from app.rules.actor import Actor
 from tests.factories import Factory
-from tests.support.applications import BASE_URL, application, forget
+from tests.support.applications import BASE_URL, environment, forget
 from tests.support.databases import Database, MariaDBDatabase
 from tests.support.mail_server import Mailbox
 from tests.support.mariadb import MariaDB
@@ -106,7 +108,9 @@ def test_constructs_of_every_statement_are_those_of_the_document(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Every migration, a valid request to every route, and what runs in the background."""
-    application(MariaDBDatabase(mariadb, f"constructs_{worker}"), instance, BASE_URL)
+    unmigrated = MariaDBDatabase(mariadb, f"constructs_{worker}")
+    with create_app(config.load(environment(unmigrated, instance, BASE_URL))).app_context():
+        upgrade()
     monkeypatch.setitem(app.config, "WTF_CSRF_ENABLED", False)
     for part in PARTS:
         for request in getattr(Requests(app, make, box, deliver), part)():

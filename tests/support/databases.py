@@ -68,9 +68,13 @@ class Database(ABC):
 
     def rows(self) -> Rows:
         """Return the current rows, to be restored by ``clean``."""
+        rows: Rows = {}
         with contextlib.closing(self.connect()) as connection:
-            filled = self._filled(connection.cursor())
-        return {table: self.query(f"SELECT * FROM {table}") for table in filled}
+            cursor = connection.cursor()
+            for table in self._filled(cursor):
+                cursor.execute(f"SELECT * FROM {table}")
+                rows[table] = list(cursor.fetchall())
+        return rows
 
     def is_empty(self) -> bool:
         """Return whether the database has no tables."""
