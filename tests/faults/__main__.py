@@ -52,6 +52,10 @@ def main() -> int:
     if options.keep:
         return _keep(topology)
     try:
+        # With the schema of this release: the factories write rows that an older one may not have.
+        workload = Workload(topology.urls, topology.make, seed, options.slowness)
+        expired = ExpiredTokens(topology.make) if options.minutes >= _JANITOR_MINUTES else None
+        topology.serve()
         possible = [*EVENTS] if options.balancer else possible_faults(topology)
         chosen = options.faults.split(",") if options.faults else possible
         left_out = sorted(set(chosen) - set(possible))
@@ -59,6 +63,8 @@ def main() -> int:
             _say(f"Left out, because they are impossible here: {', '.join(left_out)}. Run it as root.")
         result = _run(
             topology,
+            workload,
+            expired,
             [name for name in chosen if name in possible],
             options,
             seed,
@@ -106,11 +112,16 @@ def _parse() -> argparse.Namespace:
 
 
 def _run(
-    topology: Topology, names: list[str], options: argparse.Namespace, seed: int, *, upgrades: bool
+    topology: Topology,
+    workload: Workload,
+    expired: ExpiredTokens | None,
+    names: list[str],
+    options: argparse.Namespace,
+    seed: int,
+    *,
+    upgrades: bool,
 ) -> Result:
     chance = random.Random(seed)
-    workload = Workload(topology.urls, topology.make, seed, options.slowness)
-    expired = ExpiredTokens(topology.make) if options.minutes >= _JANITOR_MINUTES else None
     faults: list[Injected] = []
     trouble = ""
     with workload:
@@ -169,6 +180,7 @@ def _run(
 def _keep(topology: Topology) -> int:
     """Print where everything is, and keep it until somebody presses Ctrl+C."""
     try:
+        topology.serve()
         _say("\n".join([*topology.describe(), "Press Ctrl+C to stop everything and delete it."]))
         threading.Event().wait()
     except KeyboardInterrupt:

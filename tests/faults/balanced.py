@@ -85,7 +85,14 @@ class BalancedTopology(Topology):
         up = [number for number in range(_DATABASE_NODES) if states[f"db{number + 1}"].startswith("UP")]
         return self._databases[up[0]]
 
-    def _start(self, count: int, release: Path | None) -> None:
+    def serve(self) -> None:
+        """Start the machines, and the load balancer in front of them."""
+        super().serve()
+        self._front.start()
+        for machine in self.machines:
+            self.wait_until_used(machine)
+
+    def _prepare(self, count: int) -> None:
         instance = self.folder / "instance0"
         instance.mkdir(mode=0o700)
         self._port, self._plain_port = process.free_port(), process.free_port()
@@ -102,22 +109,15 @@ class BalancedTopology(Topology):
         database = made[0]
         if is_cluster_node(self._databases[0]):
             database = self._balance_databases(instance)
-        root = ROOT if release is None else release
-        if release is not None:
-            link_environment(release)
+        root = self._release or ROOT
+        if root is not ROOT:
+            link_environment(root)
         for number in range(count):
-            machine = self._make_machine(database, root)
-            self.machines.append(machine)
+            self.machines.append(self._make_machine(database, root))
             if number == 0:
                 self.make.root()
-                if release is not None:
-                    self._downgrade(release)
-            machine.server.start(_START_SECONDS)
         self._front = HAProxy("haproxy-gatehouse.cfg", self.folder / "front", self._front_names())
         self._stack.callback(self._front.stop)
-        self._front.start()
-        for machine in self.machines:
-            self.wait_until_used(machine)
 
     def _balance_databases(self, instance: Path) -> MariaDBDatabase:
         """Start HAProxy in front of the nodes, and what tells it which can be written; return the way through it."""

@@ -92,12 +92,14 @@ class Known:
 class Recorder:
     """Sends requests to the machines at ``urls`` and records them in ``known``, until ``stopping``.
 
-    ``bearer`` is the header of the administrators. ``slowness`` multiplies the pauses of clients. Requests return the
-    response, or None without one.
+    ``bearer`` is the header of the administrators, which a subclass sets. ``slowness`` multiplies the pauses of
+    clients. Requests return the response, or None.
     """
 
-    def __init__(self, urls: Sequence[str], bearer: dict[str, str], slowness: float = 1.0) -> None:
-        self.urls, self.bearer, self.slowness = urls, bearer, slowness
+    bearer: dict[str, str]
+
+    def __init__(self, urls: Sequence[str], slowness: float = 1.0) -> None:
+        self.urls, self.slowness = urls, slowness
         self.known = Known()
         self.stopping = threading.Event()
 

@@ -50,7 +50,7 @@ class Machine:
 
 
 class Topology:
-    """The machines and databases of a run, started and set up.
+    """The machines and databases of a run. The databases are started and migrated, the machines by ``serve``.
 
     ``is_isolated`` means that the process has network namespaces and mounts, so that cables can be pulled and disks
     filled. ``release`` is the folder of another release, which the machines run at first. ``kind`` is ``mariadb``,
@@ -66,13 +66,20 @@ class Topology:
         self.kind, self.folder, self.is_isolated = kind, folder, is_isolated
         self.machines: list[Machine] = []
         self.cables: list[Cable] = []
-        self._stack = ExitStack()
+        self._release, self._stack = release, ExitStack()
         try:
-            self._start(machines, release)
+            self._prepare(machines)
             self._version = self.databases[0].version()
         except BaseException:
             self.stop()
             raise
+
+    def serve(self) -> None:
+        """Start the machines. Nothing may be added to the database in this process that an older release lacks."""
+        if self._release is not None:
+            self._downgrade(self._release)
+        for machine in self.machines:
+            machine.server.start(_START_SECONDS)
 
     def stop(self) -> None:
         """Stop every process."""
@@ -146,7 +153,7 @@ class Topology:
         """Return the folder on the database's own small disk."""
         return database.folder / "data"
 
-    def _start(self, count: int, release: Path | None) -> None:
+    def _prepare(self, count: int) -> None:
         instances = [self.folder / f"instance{number}" for number in range(count)]
         for instance in instances:
             if self.is_isolated:
@@ -162,7 +169,9 @@ class Topology:
         settings: dict[str, str] = {}
         for number, (instance, database) in enumerate(zip(instances, databases, strict=True)):
             clock = SetClock(self.folder / f"clock{number}")
-            server = self.server(number, instance, database, settings | clock.environment, release or ROOT)
+            server = self.server(
+                number, instance, database, settings | clock.environment, self._release or ROOT
+            )
             settings = settings or {"GATEHOUSE_BASE_URL": server.url, "GATEHOUSE_LOG_LEVEL": "info"}
             settings |= CLUSTER if is_cluster_node(database.server) else {}
             if isinstance(database.server, GroupNode):
@@ -172,9 +181,6 @@ class Topology:
             if number == 0:
                 self.make.root()
                 self._share_keys(instances)
-                if release is not None:
-                    self._downgrade(release)
-            server.start(_START_SECONDS)
             self._stack.callback(server.kill)
 
     def server(

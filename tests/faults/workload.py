@@ -28,16 +28,17 @@ _MAX_SILENCES = 20
 
 
 class Workload(Recorder):
-    """Clients in threads, which send requests to the machines at ``urls``.
+    """Clients in threads, which send requests to the machines at ``urls`` in a ``with`` block.
 
     ``history`` is complete once the ``with`` block has ended.
     """
 
     def __init__(self, urls: Sequence[str], make: Factory, seed: int, slowness: float = 1.0) -> None:
+        super().__init__(urls, slowness)
         self._seed = seed
         self._threads: list[threading.Thread] = []
         self.organization = make.organization()
-        administrator = make.machine(self.organization)
+        self._administrator = make.machine(self.organization)
         self._machine = _app(make.machine(self.organization, "clients:read"))
         web = make.client(
             self.organization,
@@ -50,8 +51,6 @@ class Workload(Recorder):
         self._cookies = [
             f"{name}={make.sign_in(make.user(self.organization)).token}" for _ in range(_FAMILY_THREADS)
         ]
-        reply = send(urls[0], Post("/oauth/token", {"grant_type": "client_credentials"}, administrator.basic))
-        super().__init__(urls, bearer_header(reply.json["access_token"]), slowness)
 
     @property
     def history(self) -> list[Operation]:
@@ -59,6 +58,9 @@ class Workload(Recorder):
         return self.known.history
 
     def __enter__(self) -> Workload:
+        form = {"grant_type": "client_credentials"}
+        reply = send(self.urls[0], Post("/oauth/token", form, self._administrator.basic))
+        self.bearer = bearer_header(reply.json["access_token"])
         numbers = iter(range(1_000_000))
         for run, count in (
             (self._use_tokens, _TOKEN_THREADS),
