@@ -17,12 +17,13 @@ from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import delete, insert, not_, select
+from sqlalchemy import ColumnElement, delete, exists, insert, not_, select
 from sqlalchemy.exc import IntegrityError
 
 from app.database import ACROSS
 from app.extensions import db
 from app.models.audit import AuditChain, AuditEvent, AuditLink, InstanceFact
+from app.models.organization import PURGED, Organization
 from app.operations.store import clock, keyring, leases
 from app.operations.store.leases import LeaseLost, Shard
 from app.operations.store.transactions import MAX_ATTEMPTS, insert_or_update, read, transaction
@@ -220,7 +221,9 @@ def _find_unsealed(run: _Run, shard: Shard | None = None) -> list[Any]:
         .outerjoin(
             AuditLink.__table__, (link.organization_id == event.organization_id) & (link.id == event.id)
         )
-        .where(link.id.is_(None), event.organization_id.not_in(run.skipped))
+        # A tombstone with events is being moved here, and its events are sealed where it is served. This process may
+        # still have the key of an earlier stay.
+        .where(link.id.is_(None), event.organization_id.not_in(run.skipped), not_(_is_tombstone(event)))
         # This is the order of the index, because an index in MariaDB ends with the primary key.
         .order_by(event.at, event.organization_id, event.id)
         .limit(BATCH)
@@ -232,6 +235,10 @@ def _find_unsealed(run: _Run, shard: Shard | None = None) -> list[Any]:
     if shard is not None:
         found = found.where(shard.holds(event.organization_id))
     return list(db.session.execute(found).all())
+
+
+def _is_tombstone(event: Any) -> ColumnElement[bool]:
+    return exists().where(Organization.id == event.organization_id, Organization.status == PURGED)
 
 
 @read

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from flask import Flask
 
+from app.operations.audit.chain import seal_all_events, seal_pending_events
 from app.operations.audit.chain_verification import verify_audit_log
 from app.operations.directory import lookups
 from app.operations.maintenance import janitor, move
@@ -65,6 +66,39 @@ def test_tokens_secrets_and_log_are_valid_after_a_move(
         assert dict(list_served())["acme"] == moved.organization.id
         assert not verify_audit_log(Actor.system(moved.organization.id, "tests")).problems
     assert database.query("SELECT COUNT(*) FROM organizations WHERE moved_to IS NOT NULL") == [(0,)]
+
+
+def test_events_of_a_returning_organization_are_sealed_only_where_it_is_served(
+    moved: Moved,
+    robot: MadeClient,
+    app: Flask,
+    elsewhere: tuple[Flask, Database],
+    connect: Callable[[Flask], Peer],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The sealer of the cell to which it returns still has its key, and works while rows are being copied."""
+    there, _ = elsewhere
+    with app.app_context():
+        seal_pending_events(Actor.system("", "sealer"), holder="a")
+        move_organization(operator(), "acme", "b", connect(there))
+    with there.app_context():
+        seal_all_events(Actor.system(moved.organization.id, "tests"), moved.organization.id)
+    peer = connect(app)
+    call, grown = peer.call, {}
+
+    def call_and_seal(command: str, **arguments: Any) -> Any:
+        answer = call(command, **arguments)
+        if command == "put" and arguments["table"] == "audit_events":
+            with app.app_context():
+                grown.update(seal_pending_events(Actor.system("", "sealer"), holder="a") or {})
+        return answer
+
+    monkeypatch.setattr(peer, "call", call_and_seal)
+    with there.app_context():
+        move_organization(operator(), "acme", "a", peer)
+    assert moved.organization.id not in grown
+    with app.app_context():
+        assert not verify_audit_log(Actor.system(moved.organization.id, "tests")).problems
 
 
 def test_organization_can_come_back(
