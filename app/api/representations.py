@@ -43,7 +43,10 @@ Deleted = Annotated[true, described("Always true.")]
 
 
 class Source:
-    """What a field is read from, if not from the attribute of its name: ``Source("user.name")``, or a function."""
+    """The source of a field that is not the record's attribute of the same name.
+
+    It is the path of an attribute, such as ``Source("user.name")``, or a function of the record.
+    """
 
     def __init__(self, source: str | Callable[[Any], Any]) -> None:
         self.read: Callable[[Any], Any] = attrgetter(source) if isinstance(source, str) else source
