@@ -217,6 +217,23 @@ def test_bound_token_is_not_exchanged_for_an_unbound_one(web: Flow, orders: Made
     assert told(web, orders, given["access_token"])["cnf"] == {"jkt": own.jkt}
 
 
+def test_bound_actor_token_needs_a_proof_of_its_key(web: Flow, orders: MadeClient) -> None:
+    """RFC 9449: whoever only found the token must not act in its name."""
+    key, other = Prover(), Prover()
+
+    def proof(prover: Prover) -> dict[str, str]:
+        return {"DPoP": prover.proof("POST", "http://localhost/oauth/token")}
+
+    bound = web.http.post(
+        "/oauth/token", data={"grant_type": "client_credentials"}, headers={**orders.basic, **proof(key)}
+    ).get_json()["access_token"]
+    token = subject(web)["access_token"]
+    form = {"actor_token": bound, "actor_token_type": ACCESS_TOKEN_TYPE}
+    assert refusal(exchange(web, orders, token, **form)) == "invalid_request"
+    assert refusal(exchange(web, orders, token, headers=proof(other), **form)) == "invalid_request"
+    assert exchange(web, orders, token, headers=proof(key), **form).get_json()["token_type"] == "DPoP"
+
+
 def test_exchanged_token_expires_with_the_subject_token(web: Flow, orders: MadeClient) -> None:
     token = subject(web)["access_token"]
     change_stock(web, access_token_ttl_seconds=86_400)

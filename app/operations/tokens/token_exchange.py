@@ -70,6 +70,11 @@ def exchange(
         if policy == IMPERSONATION:
             raise OAuthError("This client must not send an actor_token.").with_cause("exchange_refused")
         actor = _require_exchangeable(client, request.actor_token, "actor_token")
+        if actor.dpop_jkt not in {None, authenticated.dpop_jkt}:
+            # The subject token was sent to the client by others; the actor is the sender, who has to hold its key.
+            raise OAuthError(
+                "The actor token is bound to a key. Send a DPoP proof with that key."
+            ).with_cause("exchange_refused")
     if subject.dpop_jkt is not None and authenticated.dpop_jkt is None:
         # A bound token must not be exchanged for a bearer token.
         raise OAuthError("The subject token is bound to a key. Send a DPoP proof.").with_cause(
