@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import sys
 import time
 from pathlib import Path
@@ -147,8 +148,11 @@ def _upload(actor: Actor, file: Path, file_format: str, on_existing: str, dry_ru
 
 
 def _open_private(path: str, flags: int) -> int:
-    # The rows hold personal data and password hashes.
-    return os.open(path, flags, 0o600)
+    # The rows hold personal data and password hashes, also in a file that others could read before.
+    descriptor = os.open(path, flags, 0o600)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.fchmod(descriptor, 0o600)
+    return descriptor
 
 
 def _digest(file: Path) -> str:

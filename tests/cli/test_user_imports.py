@@ -65,8 +65,10 @@ def test_dry_run_changes_nothing(app: Flask, folder: Path, database: Database) -
 def test_rejected_rows_can_be_fixed_in_the_report_and_imported(app: Flask, folder: Path) -> None:
     file = folder / "users.csv"
     file.write_text('email,name\nada@users.example,Ada\nbob at users.example,"=Bob"\n')
-    code, said, _ = bring_in(app, file)
     report = folder / "users.csv.refused.csv"
+    report.write_text("of an earlier import")
+    report.chmod(0o644)
+    code, said, _ = bring_in(app, file)
     assert stat.S_IMODE(report.stat().st_mode) == 0o600
     assert code == 1 and str(report) in said
     assert "'=Bob" in report.read_text()
