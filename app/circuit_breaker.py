@@ -16,38 +16,46 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Hashable
 from types import TracebackType
 
 from app.rules.errors import Unavailable
 
 
-class _Waiter:
-    __slots__ = ("called", "is_served")
+_MAX_HOLDERS = 1_000
 
-    def __init__(self) -> None:
-        self.called, self.is_served = threading.Event(), False
+
+class _Waiter:
+    __slots__ = ("called", "holders", "is_served")
+
+    def __init__(self, holders: Collection[Hashable]) -> None:
+        self.called, self.holders, self.is_served = threading.Event(), holders, False
 
 
 class Turns:
-    """A semaphore that serves in the order of arrival.
+    """A semaphore that serves in the order of arrival, or one holder after the other.
 
     Python's semaphores, and connection pools, let a newcomer overtake the threads that wait, some of them until their
-    time is over.
+    time is over. Turns for a holder, such as an organization, are served after those of all who have waited longer for
+    theirs, so that many long turns of one do not keep others waiting.
     """
 
     def __init__(self, free: int) -> None:
         self.count = self._free = free
         self._waiting: deque[_Waiter] = deque()
         self._lock = threading.Lock()
+        self._turns = 0
+        # The number of each holder's latest turn, in this order.
+        self._latest: dict[Hashable, int] = {}
 
-    def take(self, seconds: float) -> bool:
+    def take(self, seconds: float, holders: Collection[Hashable] = ()) -> bool:
         """Wait for a turn. Return False after this many seconds, or after ``dismiss``."""
         with self._lock:
             if self._free:
                 self._free -= 1
+                self._note_turn(holders)
                 return True
-            waiter = _Waiter()
+            waiter = _Waiter(holders)
             self._waiting.append(waiter)
         if not waiter.called.wait(seconds):
             with self._lock:
@@ -60,7 +68,10 @@ class Turns:
         """End a turn: it is the next thread's."""
         with self._lock:
             if self._waiting:
-                waiter = self._waiting.popleft()
+                # The first of those whose holders' turns are longest ago.
+                waiter = min(self._waiting, key=self._latest_turn) if self._latest else self._waiting[0]
+                self._waiting.remove(waiter)
+                self._note_turn(waiter.holders)
                 waiter.is_served = True
                 waiter.called.set()
             else:
@@ -71,6 +82,17 @@ class Turns:
         with self._lock:
             while self._waiting:
                 self._waiting.popleft().called.set()
+
+    def _latest_turn(self, waiter: _Waiter) -> int:
+        return max((self._latest.get(holder, 0) for holder in waiter.holders), default=0)
+
+    def _note_turn(self, holders: Collection[Hashable]) -> None:
+        self._turns += 1
+        for holder in holders:
+            self._latest.pop(holder, None)
+            self._latest[holder] = self._turns
+        while len(self._latest) > _MAX_HOLDERS:
+            del self._latest[next(iter(self._latest))]
 
     @property
     def taken(self) -> int:

@@ -2,8 +2,8 @@
 
 One hash runs per core at a time, with a short queue, and never inside a transaction. A hash takes 19 MiB and
 18 ms, so unlimited sign-ins would occupy every core and thread and starve the token endpoints (PW-6). An
-organization and a network may each use at most half of the queue, so that a flood at one does not block users
-of another (TN-14).
+organization and a network may each use at most half of the queue, and the turns to hash go from one to the next, so
+that a flood at one does not block users of another (TN-14), also one at imported hashes that take a second each.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def _hashing_slot(organization_id: str | None = None, ip_address: str | None = N
     if not queue.acquire(holder_keys):
         raise _too_many_sign_ins()
     try:
-        if not _hashing.take(MAX_WAIT_SECONDS):
+        if not _hashing.take(MAX_WAIT_SECONDS, holder_keys):
             raise _too_many_sign_ins()
         try:
             yield

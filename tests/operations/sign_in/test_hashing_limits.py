@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from app.operations.sign_in import passwords
 from app.operations.sign_in.sign_in import SignedIn, sign_in
 from app.rules.errors import Unavailable
 from tests.factories import PASSWORD
+from tests.support.process import wait_until
 
 pytestmark = pytest.mark.usefixtures("context")
 
@@ -123,3 +125,30 @@ def test_flood_leaves_half_of_the_slots_to_others(
         assert sum(flood.got) == 3
         assert isinstance(attempt_sign_in(globex, bob.email, PASSWORD), SignedIn)
     assert passwords._queue.acquire([("anybody", "")]) and not passwords._queue._held["", "192.0.2.0/24"]
+
+
+def test_turn_of_another_organization_comes_before_the_rest_of_a_flood(
+    make: Any, acme: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TN-14: an organization may import hashes that take a second each, and fill its half of the queue with them."""
+    monkeypatch.setattr(passwords, "MAX_WAIT_SECONDS", 60.0)
+    monkeypatch.setattr(passwords, "_queue", passwords._HashingQueue(12))
+    monkeypatch.setattr(passwords, "_hashing", Turns(1))
+    globex, served = make.organization(), []
+
+    def hash_a_password(organization: Any) -> None:
+        with passwords._hashing_slot(organization.id):
+            served.append(organization.slug)
+
+    def is_waiting(number: int) -> bool:
+        return passwords._hashing.waiting == number
+
+    order = [acme, acme, acme, globex, globex]
+    threads = [threading.Thread(target=hash_a_password, args=[one]) for one in order]
+    with passwords._hashing_slot(acme.id):
+        for number, thread in enumerate(threads, 1):
+            thread.start()
+            wait_until(partial(is_waiting, number), "the thread waits for its turn")
+    for thread in threads:
+        thread.join()
+    assert served == [one.slug for one in (globex, acme, globex, acme, acme)]
