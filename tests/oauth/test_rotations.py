@@ -17,6 +17,7 @@ from app.operations.maintenance.janitor import purge_expired
 from app.operations.store import clock
 from app.rules.actor import Actor
 from app.rules.identifiers import parse_client_id
+from app.rules.shapes import parse_time
 from tests.factories import basic_header, bearer_header
 from tests.oauth.conftest import Flow
 from tests.support.mail_server import Mailbox, plain
@@ -143,6 +144,19 @@ def test_rotation_can_be_extended_and_canceled(flow: Flow) -> None:
     assert [secret["expires_at"] for secret in kept] == [None, None]
     assert rotating.works(rotating.old) and rotating.works(rotating.new)
     assert not rotating.ask()["in_progress"] and rotating.cancel().get_json()["error"] == "no_rotation"
+
+
+def test_extended_rotation_does_not_outlive_the_expiry_that_a_secret_had_before(flow: Flow) -> None:
+    """Whoever may rotate secrets could keep one for ever, whatever lifetime the organization sets."""
+    with flow.app.app_context():
+        expiry = clock.now().replace(microsecond=0) + timedelta(hours=1)
+        own = Credential.organization_id == flow.organization.id
+        db.session.execute(update(Credential).where(own).values(expires_at=expiry))
+        db.session.commit()
+    rotating = Rotating(flow, expires_in_seconds=60)
+    assert rotating.steer(expires_in_seconds=86_400).status_code == 200
+    assert parse_time(rotating.ask()["expires_at"]) == expiry
+    assert [secret["expires_at"] for secret in rotating.cancel().get_json()["data"]].count(None) == 1
 
 
 def test_rotation_can_be_canceled_with_the_new_secret(flow: Flow) -> None:

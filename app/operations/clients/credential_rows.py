@@ -49,7 +49,10 @@ class IpAddressUse:
 
 @dataclass(frozen=True, slots=True)
 class CredentialRecord(HasPublicId):
-    """A secret without its value. ``live_tokens`` stops at 1,000. ``verdict`` says whether it can be revoked."""
+    """A secret without its value. ``live_tokens`` stops at 1,000. ``verdict`` says whether it can be revoked.
+
+    ``previous_expires_at`` is the expiry before the rotation that retires it.
+    """
 
     id_prefix = "sec"
     id: UUID
@@ -69,6 +72,7 @@ class CredentialRecord(HasPublicId):
     revealable: bool
     is_retiring: bool
     retiring_since: datetime | None = None
+    previous_expires_at: datetime | None = None
     takes_tokens: bool = False
     revoked_by: str | None = None
 

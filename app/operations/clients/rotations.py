@@ -75,7 +75,8 @@ def get_rotation(actor: Actor, client_id: str) -> Rotation:
 def update_rotation(actor: Actor, client_id: str, fields: Mapping[str, Any]) -> Rotation:
     """Change when the old secrets expire, and whether their tokens expire with them.
 
-    Omitted fields are unchanged, and ``ends_in_seconds`` 0 revokes the old secrets now. Raises InvalidInput
+    Omitted fields are unchanged, and ``ends_in_seconds`` 0 revokes the old secrets now. None is valid longer than it
+    would be without the rotation. Raises InvalidInput
     naming every wrong field, Conflict if no rotation is in progress, NotFound, Forbidden. Audit:
     ``credential.retired`` for each that changes, ``credential.revoked`` for each that is revoked.
     """
@@ -176,6 +177,9 @@ def _update_secret(actor: Actor, client: Client, record: CredentialRecord, terms
     expires_at = record.expires_at
     if terms.ends_in_seconds:
         expires_at = clock.now() + timedelta(seconds=terms.ends_in_seconds)
+        if record.previous_expires_at is not None:
+            # Otherwise a secret could be kept for longer than the organization allows.
+            expires_at = min(expires_at, record.previous_expires_at)
     takes = record.takes_tokens if terms.revoke_tokens is None else terms.revoke_tokens
     if (expires_at, takes) == (record.expires_at, record.takes_tokens):
         return
