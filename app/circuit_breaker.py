@@ -21,7 +21,6 @@ from types import TracebackType
 
 from app.rules.errors import Unavailable
 
-
 _MAX_HOLDERS = 1_000
 
 

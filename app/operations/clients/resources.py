@@ -148,13 +148,15 @@ def get_resource(actor: Actor, resource_id: str) -> ResourceRecord:
 def define_resource(actor: Actor, fields: Mapping[str, Any]) -> ResourceRecord:
     """Create a resource with its scopes in the actor's organization.
 
-    Raises InvalidInput naming every wrong field, Forbidden, Conflict if the identifier is taken or there are
-    200 resources. Audit: ``resource.defined``.
+    Raises InvalidInput naming every wrong field, also for an identifier that clients have if the actor cannot manage
+    all resources, Forbidden, Conflict if the identifier is taken or there are 200 resources. Audit:
+    ``resource.defined``.
     """
     actor.require_for_own("resources:write")
     wanted = complete(fields, current().base_url, allow_unstored=_allows_unstored(actor))
     touch_organization(actor.organization_id)
     _enforce_resource_limit(actor)
+    _require_free_identifier(actor, wanted.identifier)
     now = clock.now()
     row = Resource(
         organization_id=actor.organization_id,
@@ -353,6 +355,20 @@ def _enforce_resource_limit(actor: Actor) -> None:
     ):
         raise Conflict(
             lazy_gettext("An organization has at most %(max)s resources.", max=MAX_RESOURCES), code="too_many"
+        )
+
+
+def _require_free_identifier(actor: Actor, identifier: str) -> None:
+    """Raise InvalidInput if clients have the identifier and the actor cannot manage all resources.
+
+    Somebody who did gave it to them for an API that exists without an entry here. The owner of an entry decides who
+    gets tokens for that API, and can remove it from its clients.
+    """
+    if not actor.has_permission("resources:write") and find_scope_holders(actor, [identifier]):
+        raise InvalidInput(
+            "Clients have this identifier already. You need the permission resources:write for all resources.",
+            field="identifier",
+            code="taken",
         )
 
 

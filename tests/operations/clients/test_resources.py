@@ -222,6 +222,18 @@ def test_scope_belongs_to_one_resource(admin: Actor, developer: Actor, database:
     assert [scope.name for scope in made.scopes] == ["plain"]
 
 
+def test_identifier_of_other_clients_needs_permission_for_all_resources(
+    admin: Actor, developer: Actor, database: Database
+) -> None:
+    """TN-11: its owner could get tokens for that API, end those of others, and remove it from their clients."""
+    machine = {"name": "Machine", "type": "machine", "resources": [GOOD["identifier"]]}
+    holder = clients.register_client(admin, machine).client
+    error = assert_rejected(database, InvalidInput, lambda: resources.define_resource(developer, GOOD))
+    assert (error.field, error.errors[0].code) == ("identifier", "taken")
+    made = resources.define_resource(admin, GOOD)
+    assert clients.get_client(admin, holder.client_id).resources == (made.identifier,)
+
+
 def test_developer_can_manage_only_own_resources(admin: Actor, developer: Actor, database: Database) -> None:
     others = resources.define_resource(admin, GOOD)
     own = resources.define_resource(developer, {"identifier": "urn:own", "name": "Own"})
