@@ -17,7 +17,7 @@ from app.operations.store.transactions import (
 )
 from app.operations.users.role_assignments import assign_role
 from app.rules.actor import Actor
-from app.rules.errors import Conflict, Forbidden
+from app.rules.errors import Conflict, DomainError, Forbidden
 from app.rules.fields import ValidationErrors
 from app.rules.languages.translation import lazy_gettext
 from app.rules.mail.email_addresses import canonical_email
@@ -82,18 +82,22 @@ def register_user(
             "This organization doesn't accept email addresses from this domain.",
         )
     found.raise_if_any()
-    password_hash = hash_new_password(
-        organization.settings,
-        password,
-        personal=(email, name, organization.name, organization.slug),
-        organization_id=organization.id,
-        ip_address=ip_address,
-    )
-    rate_limits.require_attempt_allowed(
+    claim = rate_limits.require_attempt_allowed(
         organization.id,
         "Too many accounts were created from your network. Try again later.",
         *network_limits(_PER_NETWORK, ip_address, "registration"),
     )
+    try:
+        password_hash = hash_new_password(
+            organization.settings,
+            password,
+            personal=(email, name, organization.name, organization.slug),
+            organization_id=organization.id,
+            ip_address=ip_address,
+        )
+    except DomainError:
+        rate_limits.withdraw_attempts(organization.id, claim.attempts)
+        raise
     if not organization.settings["authentication"]["registration"]["verify_email"]:
         _create_or_record_refusal(
             Actor.anonymous(organization.id, ip_address, request_id), organization, email, name, password_hash

@@ -117,11 +117,16 @@ def test_invalid_field_is_rejected_by_name(
 
 def test_registrations_per_network_are_limited(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """EN-1: someone who tries emails is slowed down. Other networks are not affected."""
-    monkeypatch.setattr(sign_up, "hash_new_password", lambda *_, **__: "x")
+    hashed: list[str] = []
+    monkeypatch.setattr(
+        sign_up, "hash_new_password", lambda _, password, **__: hashed.append(password) or "x"
+    )
     acme = open_organization(make)
     for number in range(sign_up.MAX_REGISTRATIONS_PER_NETWORK):
         register(acme, email=f"n{number}@example.com", ip_address=f"192.0.2.{number}")
     with pytest.raises(TooManyRequests) as refused:
         register(acme, email="more@example.com")
     assert refused.value.retry_after > 0
+    # PW-6: what is refused costs no password hash.
+    assert len(hashed) == sign_up.MAX_REGISTRATIONS_PER_NETWORK
     register(acme, email="more@example.com", ip_address="198.51.100.1")
