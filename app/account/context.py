@@ -12,6 +12,7 @@ from werkzeug.wrappers import Response as BaseResponse
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.directory.users import UserSnapshot, get_user
 from app.operations.sign_in.reauthentication import FreshSignInRequired
+from app.operations.store.rows import Page
 from app.operations.users.email_change import EmailVerificationEnded
 from app.operations.users.password_resets import ResetEnded
 from app.rules.actor import Actor
@@ -23,6 +24,7 @@ from app.web.error_pages import page_of_error
 from app.web.flash import flash, take_flash
 from app.web.forms import PageForm
 from app.web.languages import translate
+from app.web.pagination import pager
 
 account = Blueprint("account", __name__)
 _PAGES = (
@@ -126,8 +128,13 @@ class AccountContext:
         """Return the URL of an account page."""
         return f"/organizations/{self.organization.slug}/account{path}"
 
-    def render(self, template: str, *, form: PageForm | None = None, **context: Any) -> BaseResponse:
-        """Render a page in the account layout."""
+    def render(
+        self, template: str, *, form: PageForm | None = None, page: Page[Any] | None = None, **context: Any
+    ) -> BaseResponse:
+        """Render a page in the account layout.
+
+        ``page`` is a page of the list at the current path, whose links to the others are rendered with it.
+        """
         once = take_flash(self.organization.id)
         navigation = [
             {
@@ -161,6 +168,7 @@ class AccountContext:
             **branding_of(self.organization),
             base=self.url(),
             status=translate(_NOTICES.get(once.get("notice", ""), "")),
+            **({"page": page, **pager(page, self.organization.id)} if page else {}),
             **{"once": once, **context},
         )
 

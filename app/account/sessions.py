@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flask import redirect, request
+from flask import redirect
 from werkzeug.wrappers import Response
 
 from app.account.context import AccountContext, account_page
@@ -13,13 +13,11 @@ from app.operations.clients.sector_documents import find_login_urls
 from app.operations.sign_in.known_browsers import forget_browser, list_known_browsers
 from app.operations.sign_in.sessions import end_other_sessions, end_session, list_sessions
 from app.rules.audit.events import ACCOUNT_EVENTS, SUSPICIOUS_EVENTS
-from app.rules.errors import InvalidInput, NotFound
+from app.rules.errors import NotFound
 from app.rules.sign_in.browser_names import browser_name
 from app.web.browser_session import clear_sign_in, known_browser
-from app.web.json_api import page_meta, page_position
 from app.web.languages import translate
-
-_ACTIVITY = "account activity"
+from app.web.pagination import page_in_url
 
 
 @account_page("/account/sessions", "GET")
@@ -65,23 +63,13 @@ def end_all_other_sessions(context: AccountContext) -> Response:
 @account_page("/account/activity", "GET")
 def activity_page(context: AccountContext) -> Response:
     """List sign-ins, failed attempts, security changes and app access, newest first."""
-    organization_id = context.organization.id
-    sent = {"cursor": request.args["cursor"]} if request.args.get("cursor") else {}
-    try:
-        after = page_position(sent, organization_id, _ACTIVITY)
-    except InvalidInput:
-        after = None
-    page = list_activity(context.actor, after=after)
-    cursor = page_meta(page, {}, organization_id, _ACTIVITY)["next_cursor"]
-    url = context.url("/activity")
+    page = list_activity(context.actor, page_in_url(context.organization.id))
     return context.render(
         "account/activity.html",
         page=page,
         titles=ACCOUNT_EVENTS,
         alarming=SUSPICIOUS_EVENTS,
         days=ACTIVITY_WINDOW.days,
-        first_url=url if after else None,
-        next_url=f"{url}?cursor={cursor}" if cursor else None,
     )
 
 

@@ -22,13 +22,11 @@ from app.web.json_api import (
     blueprint,
     created,
     etag_headers,
-    page_limit,
-    page_meta,
-    page_position,
     read_object,
     respond,
     run_idempotently,
 )
+from app.web.pagination import page_meta, requested_page
 
 api = blueprint("api")
 # The specification defines POST /api/v1/revoke under this prefix only.
@@ -302,13 +300,8 @@ def show_page(
     limit or cursor.
     """
     organization_id = context.organization.id
-    page = read(
-        context.actor,
-        *subject,
-        limit=page_limit(context.parameters),
-        after=page_position(context.parameters, organization_id, listing),
-        **options,
-    )
+    requested = requested_page(context.parameters, organization_id, listing)
+    page = read(context.actor, *subject, requested, **options)
     return Shown(page.items, meta=page_meta(page, context.parameters, organization_id, listing))
 
 

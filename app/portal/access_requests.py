@@ -35,8 +35,6 @@ from app.rules.errors import Conflict, InvalidInput, NotFound
 from app.web.forms import CODE, CheckboxListField, PageForm
 from app.web.languages import gettext, lazy_gettext
 
-_LISTING = "portal access requests"
-
 
 class DecisionForm(PageForm):
     """A decision about a request or an access, with a message for the developer."""
@@ -79,14 +77,13 @@ def access_requests(context: PortalContext) -> PageResponse:
     """List the pending requests, or with ``?status=`` the access that was given, declined or withdrawn."""
     wanted = request.args.get("status", "requested")
     status = wanted if wanted in ACCESS_STATUSES else "requested"
-    page = list_client_access(context.actor, after=context.position(_LISTING), filters={"status": status})
+    page = list_client_access(context.actor, context.page_request(), filters={"status": status})
     return context.render(
         "portal/access_requests/list.html",
         page=page,
         current_status=status,
         statuses=ACCESS_STATUSES,
         may_decide=context.actor.has_permission_for_own("resources:write"),
-        pager=context.pager(page, _LISTING),
     )
 
 
@@ -127,10 +124,7 @@ def api_clients(context: PortalContext, api_id: str) -> PageResponse:
             form.add_error(
                 gettext("There is no client with this ID. Copy it from the client’s page."), "client_id"
             )
-    listing = f"{_LISTING} of {api_id}"
-    page = list_client_access(
-        context.actor, after=context.position(listing), filters={"resource_id": api.public_id}
-    )
+    page = list_client_access(context.actor, context.page_request(), filters={"resource_id": api.public_id})
     return context.render(
         "portal/access_requests/api.html",
         form=form,
@@ -139,7 +133,6 @@ def api_clients(context: PortalContext, api_id: str) -> PageResponse:
         statuses=ACCESS_STATUSES,
         policies=ACCESS_POLICIES,
         may_change=may_change,
-        pager=context.pager(page, listing),
     )
 
 
@@ -147,8 +140,7 @@ def api_clients(context: PortalContext, api_id: str) -> PageResponse:
 def client_apis(context: PortalContext, client_id: str) -> PageResponse:
     """List the APIs that a client has access to, its requests, and the APIs that can be requested."""
     client = get_client(context.actor, client_id)
-    listing = f"{_LISTING} of {client_id}"
-    page = list_access_of_client(context.actor, client_id, after=context.position(listing))
+    page = list_access_of_client(context.actor, client_id, context.page_request())
     may_request = context.actor.has_permission("clients:write", owner_id=client.created_by_user_id)
     return client_page(
         context,
@@ -159,7 +151,6 @@ def client_apis(context: PortalContext, client_id: str) -> PageResponse:
         policies=ACCESS_POLICIES,
         may_request=may_request,
         requestable=list_requestable_resources(context.actor, client_id) if may_request else [],
-        pager=context.pager(page, listing),
     )
 
 

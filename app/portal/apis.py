@@ -44,8 +44,6 @@ from app.web.forms import CODE, NO_AUTOCOMPLETE, NumberField, PageForm, TypedCon
 from app.web.languages import gettext, lazy_gettext
 
 _EMPTY_ROWS = 3
-_APIS = "portal apis"
-_SCOPES = "portal scopes"
 
 
 class ScopeRow(Form):
@@ -170,13 +168,12 @@ class ScopeForm(PageForm):
 def apis(context: PortalContext) -> PageResponse:
     """List the APIs by name; ``q`` searches."""
     query = search_query()
-    page = list_resources(context.actor, after=context.position(_APIS), query=query or None)
+    page = list_resources(context.actor, context.page_request(), query=query or None)
     return context.render(
         "portal/apis/list.html",
         page=page,
         query=query,
         waiting=count_pending_requests(context.actor),
-        pager=context.pager(page, _APIS),
     )
 
 
@@ -266,10 +263,8 @@ def delete_api(context: PortalContext, api_id: str) -> PageResponse:
 def scopes(context: PortalContext) -> PageResponse:
     """List every scope by name, including those of no API; ``q`` searches."""
     query = search_query()
-    page = search_scopes(context.actor, after=context.position(_SCOPES), query=query or None)
-    return context.render(
-        "portal/apis/scopes.html", page=page, query=query, pager=context.pager(page, _SCOPES)
-    )
+    page = search_scopes(context.actor, context.page_request(), query=query or None)
+    return context.render("portal/apis/scopes.html", page=page, query=query)
 
 
 @portal_page("/scopes/<path:scope_name>", "GET", "POST")

@@ -159,11 +159,10 @@ def _roles_page(
     context: PortalContext, client_id: str, form: RolesForm | None, assignment: AssignmentForm | None
 ) -> PageResponse:
     found = get_client(context.actor, client_id)
-    listing = f"portal role assignments {client_id}"
     page: Page[RoleAssignmentRecord] = Page(())
     groups: dict[str, str] = {}
     if context.actor.has_permission("users:read"):
-        page = list_app_role_assignments(context.actor, client_id, after=context.position(listing))
+        page = list_app_role_assignments(context.actor, client_id, context.page_request())
     if context.actor.has_permission("users:write"):
         found_groups = iterate_pages(list_groups, context.actor, context.organization.slug)
         groups = {group.public_id: group.name for group in found_groups}
@@ -181,5 +180,4 @@ def _roles_page(
         roles_form=roles,
         assign_form=assign,
         page=page,
-        pager=context.pager(page, listing),
     )

@@ -22,8 +22,6 @@ from app.rules.scopes import IDENTITY_SCOPES
 from app.web.forms import PageForm, VersionField
 from app.web.languages import gettext, lazy_gettext, translate
 
-_LISTING = "portal client requests"
-
 
 class ApproveRequestForm(PageForm):
     """Approves a client for all members."""
@@ -43,7 +41,7 @@ def client_requests(context: PortalContext) -> PageResponse:
     """List the open requests, or with ``?status=`` the approved or declined ones."""
     requested = request.args.get("status", "open")
     status = requested if requested in REQUEST_STATUSES else "open"
-    page = list_client_requests(context.actor, after=context.position(_LISTING), filters={"status": status})
+    page = list_client_requests(context.actor, context.page_request(), filters={"status": status})
     return context.render(
         "portal/client_requests/list.html",
         page=page,
@@ -52,7 +50,6 @@ def client_requests(context: PortalContext) -> PageResponse:
         scope_titles=_scope_titles(context),
         trust_levels=TRUST_LEVELS,
         setting=context.organization.settings["oauth"]["consent"]["members_may_allow"],
-        pager=context.pager(page, _LISTING),
     )
 
 

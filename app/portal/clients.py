@@ -44,7 +44,6 @@ from app.rules.errors import Conflict, Forbidden, InvalidInput
 from app.web.forms import TypedConfirmationForm
 from app.web.languages import ago, counted, gettext, html_gettext, lazy_gettext
 
-_LISTING = "portal clients"
 # The tabs of a client, and the pages of each. A tab of several pages shows them in a second row.
 _TABS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     (lazy_gettext("Overview"), (("", lazy_gettext("Overview")),)),
@@ -81,7 +80,7 @@ def clients(context: PortalContext) -> PageResponse:
     filters = {"type": client_type} if client_type in CLIENT_TYPE_LABELS else {}
     if source in CLIENT_SOURCES:
         filters["source"] = source
-    page = list_clients(context.actor, after=context.position(_LISTING), query=query or None, filters=filters)
+    page = list_clients(context.actor, context.page_request(), query=query or None, filters=filters)
     registration = context.organization.settings["oauth"]["dynamic_registration"]
     return context.render(
         "portal/clients/list.html",
@@ -94,7 +93,6 @@ def clients(context: PortalContext) -> PageResponse:
         waiting=count_open_requests(context.actor),
         uses_initial_access_tokens=registration["mode"] == "initial_access_token",
         is_filtered=bool(query or filters),
-        pager=context.pager(page, _LISTING),
     )
 
 

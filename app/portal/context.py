@@ -17,17 +17,17 @@ from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.mail import emails
 from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.sign_in.sessions import SessionRecord
-from app.operations.store.rows import CursorKey, Page
+from app.operations.store.rows import Page, PageRequest
 from app.portal.charts import meter, sparkline
 from app.rules.actor import Actor
 from app.rules.directory.permissions import BUILT_IN_ROLES, effective_roles
-from app.rules.errors import DomainError, Forbidden, InvalidInput, NotFound, TooManyRequests
+from app.rules.errors import DomainError, Forbidden, NotFound, TooManyRequests
 from app.web.browser_session import actor_for, current_sessions, page_decorator, session_for
 from app.web.error_pages import error_response, page_of_error
 from app.web.flash import Notice, flash, take_flash
 from app.web.forms import PageForm
-from app.web.json_api import page_meta, page_position
 from app.web.languages import lazy_gettext, translate
+from app.web.pagination import page_in_url, pager
 from app.web.request_bodies import accept_large_form
 
 portal = Blueprint("portal", __name__)
@@ -121,12 +121,15 @@ class PortalContext:
         form: PageForm | None = None,
         error: DomainError | None = None,
         code: int | None = None,
-        pager: dict[str, str | None] | None = None,
+        page: Page[Any] | None = None,
         **variables: Any,
     ) -> BaseResponse:
-        """Render a page within the layout; the status is that of the error or the form, unless ``code`` is given."""
+        """Render a page within the layout; the status is that of the error or the form, unless ``code`` is given.
+
+        ``page`` is a page of the list at the current path, whose links to the others are rendered with it.
+        """
         once = take_flash(self.actor.home_organization_id)
-        page = render_template(
+        content = render_template(
             template,
             **layout_variables(self.organization, self.actor),
             status=self._notice(once),
@@ -134,11 +137,11 @@ class PortalContext:
             may=self.actor.has_permission,
             form=form,
             error=translate(error.description) if error else None,
-            **(pager or {}),
+            **({"page": page, **pager(page, self.organization.id)} if page else {}),
             **{"once": once, **variables},
         )
         status = error.status if error else form.response_status if form else 200
-        return make_response(page, code or status)
+        return make_response(content, code or status)
 
     def done(
         self, path: str, notice_key: str | None = None, *, undo: Undo | None = None, **once: Any
@@ -178,21 +181,9 @@ class PortalContext:
             return Notice(text)
         return Notice(text, self.url(undo.path), undo.fields)
 
-    def position(self, listing: str) -> CursorKey | None:
-        """Return where the page of a list begins; an invalid cursor starts from the beginning."""
-        try:
-            return page_position(_filters(), self.organization.id, listing)
-        except InvalidInput:
-            return None
-
-    def pager(self, page: Page, listing: str) -> dict[str, str | None]:
-        """Return the URLs of the first and the next page of a list, with the same search and filters."""
-        filters = {name: value for name, value in _filters().items() if name != "cursor"}
-        cursor = page_meta(page, _filters(), self.organization.id, listing)["next_cursor"]
-        return {
-            "first_url": _url_with(filters) if request.args.get("cursor") else None,
-            "next_url": _url_with({**filters, "cursor": cursor}) if cursor else None,
-        }
+    def page_request(self) -> PageRequest:
+        """Return which page of the list at the current path the URL asks for."""
+        return page_in_url(self.organization.id)
 
 
 portal_page = page_decorator(portal, "/portal", PortalContext)
@@ -288,14 +279,6 @@ def _switcher(organization: OrganizationSnapshot, home: SessionRecord) -> dict[s
         "search_url": all_url if is_long else None,
         "all_url": all_url,
     }
-
-
-def _filters() -> dict[str, str]:
-    return {name: value for name, value in request.args.items() if value}
-
-
-def _url_with(parameters: dict[str, str]) -> str:
-    return f"{request.path}?{urlencode(parameters)}" if parameters else request.path
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,6 @@ from app.rules.errors import Conflict, InvalidInput
 from app.web.forms import NO_AUTOCOMPLETE, PageForm, VersionField, plain_text_field
 from app.web.languages import counted, gettext, lazy_gettext
 
-_LISTING = "portal groups"
-
 
 class GroupForm(PageForm):
     """A group's name and description."""
@@ -57,12 +55,8 @@ class MemberForm(PageForm):
 def groups(context: PortalContext) -> PageResponse:
     """List the groups by name; ``q`` searches."""
     query = search_query()
-    page = list_groups(
-        context.actor, context.organization.slug, after=context.position(_LISTING), query=query or None
-    )
-    return context.render(
-        "portal/groups/list.html", page=page, query=query, pager=context.pager(page, _LISTING)
-    )
+    page = list_groups(context.actor, context.organization.slug, context.page_request(), query=query or None)
+    return context.render("portal/groups/list.html", page=page, query=query)
 
 
 @portal_page("/groups/new", "GET", "POST")
@@ -81,17 +75,15 @@ def group_new(context: PortalContext) -> PageResponse:
 @portal_page("/groups/<group_id>", "GET", "POST")
 def group_page(context: PortalContext, group_id: str) -> PageResponse:
     """Show one group with its members, and add one."""
-    slug, listing = context.organization.slug, f"portal members {group_id}"
+    slug = context.organization.slug
     group = get_group(context.actor, slug, group_id)
     form = MemberForm()
     if form.validate_on_submit():
         with form.show_errors(InvalidInput, Conflict, fields={"user_id": "email"}):
             add_member(context.actor, slug, group_id, identified_by(form.email.data))
             return context.done(f"/groups/{group_id}", "member-added")
-    page = list_members(context.actor, slug, group_id, after=context.position(listing))
-    return context.render(
-        "portal/groups/show.html", form=form, group=group, page=page, pager=context.pager(page, listing)
-    )
+    page = list_members(context.actor, slug, group_id, context.page_request())
+    return context.render("portal/groups/show.html", form=form, group=group, page=page)
 
 
 @portal_page("/groups/<group_id>/edit", "GET", "POST")

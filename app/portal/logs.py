@@ -22,7 +22,6 @@ from app.portal.setting_texts import SETTING_LABELS
 from app.rules.errors import NotFound
 from app.web.headers import download
 
-_LISTING = "portal audit"
 _EXACT = ("action", "actor", "target", "request_id")
 _DAYS = ("since", "until")
 _COLUMNS = (
@@ -37,7 +36,7 @@ _FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")
 def audit_log(context: PortalContext) -> PageResponse:
     """List the events, newest first; ``since`` and ``until`` are days, both inclusive."""
     shown, filters = _filters()
-    page = list_audit_events(context.actor, after=context.position(_LISTING), filters=filters)
+    page = list_audit_events(context.actor, context.page_request(), filters=filters)
     return context.render(
         "portal/audit/list.html",
         page=page,
@@ -45,7 +44,6 @@ def audit_log(context: PortalContext) -> PageResponse:
         filters=shown,
         actions=AUDIT_ACTIONS,
         setting_labels=SETTING_LABELS,
-        pager=context.pager(page, _LISTING),
     )
 
 

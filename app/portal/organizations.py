@@ -30,7 +30,6 @@ _STATUSES = {
     "suspended": lazy_gettext("Suspended"),
     "deleted": lazy_gettext("Deleted"),
 }
-_LISTING = "portal organizations"
 
 
 class OrganizationForm(PageForm):
@@ -91,7 +90,7 @@ def organizations(context: PortalContext) -> PageResponse:
     status = request.args.get("status", "")
     status = status if status in _STATUSES else ""
     page = list_organizations(
-        context.actor, after=context.position(_LISTING), query=query or None, status=status or None
+        context.actor, context.page_request(), query=query or None, status=status or None
     )
     return context.render(
         "portal/organizations/list.html",
@@ -99,7 +98,6 @@ def organizations(context: PortalContext) -> PageResponse:
         query=query,
         status_filter=status,
         statuses=_STATUSES,
-        pager=context.pager(page, _LISTING),
     )
 
 

@@ -11,6 +11,7 @@ from app.operations.clients.access_records import count_pending_requests
 from app.operations.clients.client_records import list_clients
 from app.operations.maintenance.instance_overview import get_instance_overview, send_test_email
 from app.operations.organizations.overview import get_overview
+from app.operations.store.rows import PageRequest
 from app.operations.users.registrations import count_registrations
 from app.portal.context import PageResponse, PortalContext, first_page, portal, portal_page, search_query
 from app.portal.labels import AUDIT_ACTIONS, CLIENT_TYPE_LABELS
@@ -81,7 +82,7 @@ def overview(context: PortalContext) -> PageResponse:
         return redirect(page, 303)
     period = next((one for one in PERIODS if one.key == request.args.get("period")), PERIODS[1])
     traffic = get_traffic(actor, hours=period.hours) if actor.has_permission_for_own("clients:read") else None
-    clients = list_clients(actor, limit=_MAX_CLIENTS, sort="-created_at").items if traffic else ()
+    clients = list_clients(actor, PageRequest(_MAX_CLIENTS), sort="-created_at").items if traffic else ()
     reads_logs = actor.has_permission_for_own("logs:read")
     return context.render(
         "portal/overview.html",

@@ -16,6 +16,7 @@ from app.operations.authorization import playground
 from app.operations.authorization.playground import Run, may_try
 from app.operations.clients.client_records import ClientRecord, list_clients
 from app.operations.clients.clients import get_client
+from app.operations.store.rows import PageRequest
 from app.operations.tokens.inspection import Check, check_id_token
 from app.portal.context import PageResponse, PortalContext, portal_page
 from app.rules.audit.failed_requests import CAUSES, default_cause
@@ -449,7 +450,9 @@ def _chosen_client(context: PortalContext) -> ClientRecord | None:
 
 def _clients(context: PortalContext, chosen: ClientRecord | None) -> list[ClientRecord]:
     listed = [
-        client for client in list_clients(context.actor, limit=100).items if may_try(context.actor, client)
+        client
+        for client in list_clients(context.actor, PageRequest(100)).items
+        if may_try(context.actor, client)
     ]
     if chosen is not None and all(client.id != chosen.id for client in listed):
         listed.insert(0, chosen)

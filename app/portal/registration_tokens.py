@@ -19,8 +19,6 @@ from app.rules.errors import Conflict, InvalidInput
 from app.web.forms import NumberField, PageForm, plain_text_field
 from app.web.languages import counted, gettext, lazy_gettext
 
-_LISTING = "portal registration tokens"
-
 
 class RegistrationTokenForm(PageForm):
     """Creates an initial access token."""
@@ -72,14 +70,13 @@ def registration_tokens(context: PortalContext) -> PageResponse:
                 max_uses=made.record.max_uses,
                 expires_at=made.record.expires_at,
             )
-    page = list_registration_tokens(context.actor, after=context.position(_LISTING))
+    page = list_registration_tokens(context.actor, context.page_request())
     return context.render(
         "portal/registration_tokens/list.html",
         form=form,
         page=page,
         mode=context.organization.settings["oauth"]["dynamic_registration"]["mode"],
         registration_url=registration_url,
-        pager=context.pager(page, _LISTING),
     )
 
 

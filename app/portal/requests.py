@@ -20,7 +20,7 @@ from app.operations.authorization.playground import may_try
 from app.operations.clients.client_records import ClientRecord
 from app.operations.clients.clients import get_client
 from app.operations.store import clock
-from app.operations.store.rows import Page
+from app.operations.store.rows import Page, PageRequest
 from app.portal.clients import client_page
 from app.portal.context import PageResponse, PortalContext, portal_page
 from app.portal.labels import AUDIT_ACTIONS
@@ -38,7 +38,6 @@ from app.rules.languages.translation import ENGLISH
 from app.web.forms import PageForm, VersionField
 from app.web.languages import gettext, lazy_gettext, page_language, translate
 
-_LISTING = "portal logs"
 _FILTERS = ("cause", "client", "period", "outcome", "request_id")
 # The filters of the operation, and their names in the URL.
 _LIST_FILTERS = {"cause": "cause", "client_id": "client"}
@@ -115,10 +114,8 @@ def logs(context: PortalContext) -> PageResponse:
             with_users=True,
         )
         return context.render("portal/logs/causes.html", groups=groups, **variables)
-    page = _list(context, chosen, _LISTING)
-    return context.render(
-        "portal/logs/list.html", page=page, pager=context.pager(page, _LISTING), **variables
-    )
+    page = _list(context, chosen)
+    return context.render("portal/logs/list.html", page=page, **variables)
 
 
 @portal_page("/clients/<client_id>/logs", "GET")
@@ -127,8 +124,8 @@ def client_logs(context: PortalContext, client_id: str) -> PageResponse:
     client = get_client(context.actor, client_id)
     context.actor.require("logs:read", owner_id=client.created_by_user_id)
     chosen = _filters()
-    listing, url = f"{_LISTING} {client.client_id}", context.url(f"/clients/{client.client_id}/logs")
-    page = _list(context, {**chosen, "client": client.client_id}, listing)
+    url = context.url(f"/clients/{client.client_id}/logs")
+    page = _list(context, {**chosen, "client": client.client_id})
     return client_page(
         context,
         client,
@@ -137,7 +134,6 @@ def client_logs(context: PortalContext, client_id: str) -> PageResponse:
         chosen=chosen,
         outcomes=_outcomes(url, chosen, is_list=False),
         periods=_periods(url, chosen, is_list=False),
-        pager=context.pager(page, listing),
     )
 
 
@@ -171,20 +167,18 @@ def _filters() -> dict[str, str]:
     return found
 
 
-def _list(
-    context: PortalContext, chosen: dict[str, str], listing: str
-) -> Page[FailedRequestRecord | SampleRecord]:
+def _list(context: PortalContext, chosen: dict[str, str]) -> Page[FailedRequestRecord | SampleRecord]:
     since = clock.now() - timedelta(hours=_PERIODS[chosen["period"]][1])
     filters = {"since": since.isoformat()}
     filters |= {name: chosen[field] for name, field in _LIST_FILTERS.items() if field in chosen}
     return list_requests(
-        context.actor, after=context.position(listing), filters=filters, outcome=chosen.get("outcome")
+        context.actor, context.page_request(), filters=filters, outcome=chosen.get("outcome")
     )
 
 
 def _find_request(context: PortalContext, request_id: str) -> PageResponse:
     """Redirect to the explanation of the request, or explain that it is not there, and look again in a moment."""
-    found = list_requests(context.actor, limit=2, filters={"request_id": request_id}).items
+    found = list_requests(context.actor, PageRequest(2), filters={"request_id": request_id}).items
     failed = [one for one in found if isinstance(one, FailedRequestRecord)]
     if len(failed) == 1:
         return redirect(context.url(f"/logs/{failed[0].public_id}"), 303)
@@ -239,7 +233,7 @@ def _entry(
     sent = dict(entry.parameters)
     offer = find_fix(actor, entry, client)
     same_cause = {"client_id": entry.client_id, "cause": entry.cause}
-    others = list_failed_requests(actor, limit=_MAX_SHOWN + 1, filters=same_cause).items
+    others = list_failed_requests(actor, PageRequest(_MAX_SHOWN + 1), filters=same_cause).items
     [recent] = list_failure_groups(actor, client_id=entry.client_id, cause=entry.cause, limit=1) or (None,)
     return context.render(
         "portal/logs/entry.html",
@@ -290,7 +284,7 @@ def _events_before(context: PortalContext, entry: FailedRequestRecord) -> list[A
     found = [
         event
         for about in ({"target": entry.client_id}, {"action": "settings.updated"})
-        for event in list_audit_events(context.actor, limit=_MAX_READ, filters=period | about).items
+        for event in list_audit_events(context.actor, PageRequest(_MAX_READ), filters=period | about).items
         if event.action.startswith(_CHANGES)
     ]
     return sorted(found, key=lambda event: event.at, reverse=True)[:_MAX_SHOWN]

@@ -24,7 +24,7 @@ from app.operations.organizations.roles import (
     list_roles,
     update_role,
 )
-from app.operations.store.rows import MAX_LIMIT
+from app.operations.store.rows import MAX_LIMIT, PageRequest
 from app.operations.users.invitations import (
     NewInvitation,
     create_invitation,
@@ -53,8 +53,6 @@ from app.web.forms import (
     plain_text_field,
 )
 from app.web.languages import gettext, lazy_gettext, translate
-
-_LISTING = "portal administrators"
 
 
 class RoleForm(PageForm):
@@ -271,14 +269,13 @@ class AdministratorForm(InvitationForm):
 def administrators(context: PortalContext) -> PageResponse:
     """List the administrators, their open invitations, and what each role permits."""
     slug = context.organization.slug
-    page = list_administrators(context.actor, slug, after=context.position(_LISTING))
+    page = list_administrators(context.actor, slug, context.page_request())
     return context.render(
         "portal/administrators/list.html",
         page=page,
         roles=effective_roles(context.organization.settings),
-        invitations=list_invitations(context.actor, slug, limit=MAX_LIMIT, of_members=False).items,
+        invitations=list_invitations(context.actor, slug, PageRequest(MAX_LIMIT), of_members=False).items,
         **(_matrix(context) if context.actor.has_permission("roles:read") else {"matrix": ()}),
-        pager=context.pager(page, _LISTING),
     )
 
 

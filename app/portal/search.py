@@ -9,6 +9,7 @@ from urllib.parse import quote
 from flask import redirect
 
 from app.operations.clients.client_records import list_clients
+from app.operations.store.rows import PageRequest
 from app.operations.users.users import list_users
 from app.portal.context import PageResponse, PortalContext, navigation, portal_page, search_query
 from app.portal.docs import matches, require_reader, search_docs
@@ -71,7 +72,7 @@ def _page_of_id(actor: Actor, text: str) -> str | None:
 
 def _clients(actor: Actor, query: str) -> Iterator[SearchResult]:
     if actor.has_permission_for_own("clients:read"):
-        for client in list_clients(actor, limit=_MAX_RESULTS, query=query).items:
+        for client in list_clients(actor, PageRequest(_MAX_RESULTS), query=query).items:
             yield SearchResult(
                 client.name, CLIENT_TYPE_LABELS[client.type].title, f"/clients/{client.client_id}"
             )
@@ -79,7 +80,7 @@ def _clients(actor: Actor, query: str) -> Iterator[SearchResult]:
 
 def _users(actor: Actor, query: str) -> Iterator[SearchResult]:
     if actor.has_permission("users:read"):
-        for record in list_users(actor, limit=_MAX_RESULTS, query=query).items:
+        for record in list_users(actor, PageRequest(_MAX_RESULTS), query=query).items:
             user = record.user
             yield SearchResult(user.name or user.email, user.email, f"/users/{user.public_id}")
 

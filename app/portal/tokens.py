@@ -22,7 +22,6 @@ from app.rules.tokens.revocation import CLIENT, CREDENTIAL, GRANT, ORGANIZATION,
 from app.web.forms import PageForm, plain_text_field
 from app.web.languages import counted, gettext, lazy_gettext
 
-_RECEIPTS = "portal revocations"
 # What a bulk revocation is about: its name, and the question of the preview.
 _KINDS = {
     CLIENT: (lazy_gettext("Client"), lazy_gettext("Revoke all tokens of this client?")),
@@ -79,17 +78,13 @@ def client_tokens(context: PortalContext, client_id: str) -> PageResponse:
     """List the active grants of one client."""
     client = get_client(context.actor, client_id)
     context.actor.require("tokens:read", owner_id=client.created_by_user_id)
-    listing = f"portal grants {client.client_id}"
-    page = list_grants(
-        context.actor, after=context.position(listing), filters={"client_id": client.client_id}
-    )
+    page = list_grants(context.actor, context.page_request(), filters={"client_id": client.client_id})
     return client_page(
         context,
         client,
         "tokens",
         page=page,
         may_revoke=context.actor.has_permission("tokens:revoke", owner_id=client.created_by_user_id),
-        pager=context.pager(page, listing),
     )
 
 
@@ -132,10 +127,7 @@ def client_access_tokens(context: PortalContext, client_id: str) -> PageResponse
     """List the active access tokens of one client, including those without a user."""
     client = get_client(context.actor, client_id)
     context.actor.require("tokens:read", owner_id=client.created_by_user_id)
-    listing = f"portal access tokens {client.client_id}"
-    page = list_tokens(
-        context.actor, after=context.position(listing), filters={"client_id": client.client_id}
-    )
+    page = list_tokens(context.actor, context.page_request(), filters={"client_id": client.client_id})
     return client_page(
         context,
         client,
@@ -143,7 +135,6 @@ def client_access_tokens(context: PortalContext, client_id: str) -> PageResponse
         template="access_tokens",
         page=page,
         may_revoke=context.actor.has_permission("tokens:revoke", owner_id=client.created_by_user_id),
-        pager=context.pager(page, listing),
     )
 
 
@@ -184,14 +175,13 @@ def _parents(client: ClientRecord, label: str, page: str) -> tuple[tuple[str, st
 @portal_page("/revocations", "GET")
 def revocations(context: PortalContext) -> PageResponse:
     """List the receipts of bulk revocations, newest first."""
-    page = list_receipts(context.actor, context.organization.slug, after=context.position(_RECEIPTS))
+    page = list_receipts(context.actor, context.organization.slug, context.page_request())
     return context.render(
         "portal/revocations/list.html",
         page=page,
         names=find_names(context.actor, [receipt.subject for receipt in page.items]),
         kinds=_KINDS,
         may_revoke=context.actor.has_permission("tokens:revoke"),
-        pager=context.pager(page, _RECEIPTS),
     )
 
 

@@ -8,6 +8,7 @@ from flask_wtf.file import FileField, FileRequired
 from werkzeug.wrappers import Response as BaseResponse
 from wtforms import RadioField, SelectChoice
 
+from app.operations.store.rows import PageRequest
 from app.operations.users import import_records, import_uploads
 from app.operations.users.import_records import ImportRecord
 from app.portal.context import PageResponse, PortalContext, allow_large_form, portal_page
@@ -19,7 +20,6 @@ from app.web.languages import gettext, lazy_gettext, number
 
 MAX_ERRORS_SHOWN = 20
 REFRESH_SECONDS = 3
-_LISTING = "portal imports"
 _STATUS_LABELS = {
     "checking": lazy_gettext("Checking"),
     "checked": lazy_gettext("Ready to import"),
@@ -133,7 +133,7 @@ def _change(
 
 
 def _list(context: PortalContext, form: UserImportForm) -> PageResponse:
-    page = import_records.list_imports(context.actor, after=context.position(_LISTING))
+    page = import_records.list_imports(context.actor, context.page_request())
     form.file.description = gettext(
         "CSV, a JSON array or JSON lines, in UTF-8, up to %(size)s MiB and %(rows)s rows.",
         size=MAX_FILE_BYTES // 1024 // 1024,
@@ -145,7 +145,6 @@ def _list(context: PortalContext, form: UserImportForm) -> PageResponse:
         page=page,
         columns=CSV_FIELDS,
         status_labels=_STATUS_LABELS,
-        pager=context.pager(page, _LISTING),
     )
 
 
@@ -153,7 +152,9 @@ def _import_page(context: PortalContext, import_id: str, error: DomainError | No
     record = import_records.get_import(context.actor, import_id)
     rejected: tuple[import_records.RefusedRowRecord, ...] = ()
     if record.refused and context.actor.has_permission("users:write"):
-        rejected = import_records.list_refused_rows(context.actor, import_id, limit=MAX_ERRORS_SHOWN).items
+        rejected = import_records.list_refused_rows(
+            context.actor, import_id, PageRequest(MAX_ERRORS_SHOWN)
+        ).items
     page = context.render(
         "portal/users/import.html",
         record=record,

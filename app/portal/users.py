@@ -8,7 +8,7 @@ from typing import Any
 from flask import redirect, request
 
 from app.operations.directory.users import UserSnapshot
-from app.operations.store.rows import MAX_LIMIT
+from app.operations.store.rows import MAX_LIMIT, PageRequest
 from app.operations.users import registrations as pending_registrations
 from app.operations.users.deletion import delete_user
 from app.operations.users.factor_resets import list_user_factors, reset_user_factors
@@ -36,12 +36,10 @@ from app.rules.users.profile import STATUSES
 from app.web.forms import PageForm, TypedConfirmationForm
 from app.web.languages import counted, gettext, lazy_gettext, translate
 
-_USERS = "portal users"
 _STATUSES = {
     "active": lazy_gettext("Active"),
     "disabled": lazy_gettext("Disabled"),
 }
-_REGISTRATIONS = "portal registrations"
 
 
 def identified_by(email_or_id: str) -> dict[str, str]:
@@ -57,7 +55,7 @@ def users(context: PortalContext) -> PageResponse:
     allowed = {"status": STATUSES, "role": tuple(roles)}
     requested = {name: request.args.get(name, "") for name in FILTERS}
     filters = {name: value for name, value in requested.items() if value in allowed[name]}
-    page = list_users(context.actor, after=context.position(_USERS), query=query or None, filters=filters)
+    page = list_users(context.actor, context.page_request(), query=query or None, filters=filters)
     return context.render(
         "portal/users/list.html",
         page=page,
@@ -68,11 +66,10 @@ def users(context: PortalContext) -> PageResponse:
         is_filtered=bool(query or filters),
         waiting=count_registrations(context.actor),
         invitations=list_invitations(
-            context.actor, context.organization.slug, limit=MAX_LIMIT, of_members=True
+            context.actor, context.organization.slug, PageRequest(MAX_LIMIT), of_members=True
         ).items
         if context.actor.has_permission("admins:read")
         else (),
-        pager=context.pager(page, _USERS),
     )
 
 
@@ -340,13 +337,12 @@ def _user_page(context: PortalContext, user_id: str, error: Conflict | None = No
 
 
 def _registrations_page(context: PortalContext, error: Conflict | None = None) -> PageResponse:
-    page = list_registrations(context.actor, after=context.position(_REGISTRATIONS))
+    page = list_registrations(context.actor, context.page_request())
     return context.render(
         "portal/users/registrations.html",
         page=page,
         next_step=next_registration_step(context.organization),
         error=error,
-        pager=context.pager(page, _REGISTRATIONS),
     )
 
 

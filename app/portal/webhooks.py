@@ -28,8 +28,6 @@ from app.rules.errors import Conflict, DomainError, InvalidInput, TooManyRequest
 from app.web.forms import CheckboxListField, PageForm, StringListField, VersionField, plain_text_field
 from app.web.languages import gettext, lazy_gettext
 
-_LISTING = "portal webhooks"
-
 
 class WebhookForm(PageForm):
     """A webhook; event types are chosen by group or by name."""
@@ -86,8 +84,8 @@ class RotateSecretForm(PageForm):
 @portal_page("/webhooks", "GET")
 def webhooks(context: PortalContext) -> PageResponse:
     """List the webhooks, newest first."""
-    page = list_webhooks(context.actor, after=context.position(_LISTING))
-    return context.render("portal/webhooks/list.html", page=page, pager=context.pager(page, _LISTING))
+    page = list_webhooks(context.actor, context.page_request())
+    return context.render("portal/webhooks/list.html", page=page)
 
 
 @portal_page("/webhooks/new", "GET", "POST")
@@ -219,16 +217,14 @@ def _show_secret(context: PortalContext, webhook: WebhookRecord, secret: str, ki
 
 
 def _webhook_page(context: PortalContext, webhook_id: str, error: DomainError | None = None) -> BaseResponse:
-    listing = f"portal deliveries {webhook_id}"
     webhook = get_webhook(context.actor, webhook_id)
-    page = list_deliveries(context.actor, webhook_id, after=context.position(listing))
+    page = list_deliveries(context.actor, webhook_id, context.page_request())
     return context.render(
         "portal/webhooks/show.html",
         webhook=webhook,
         page=page,
         error=error,
         disabled_reasons=WEBHOOK_DISABLED_REASONS,
-        pager=context.pager(page, listing),
     )
 
 

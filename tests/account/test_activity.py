@@ -15,6 +15,7 @@ from app.operations.audit.audit_events import list_activity
 from app.operations.clients.clients import delete_client
 from app.operations.maintenance.janitor import purge_expired
 from app.operations.store import audit, clock, rows
+from app.operations.store.rows import PageRequest
 from app.operations.store.transactions import transaction
 from app.operations.users.users import disable_user, enable_user
 from app.rules.actor import Actor
@@ -67,7 +68,7 @@ def test_activity_is_paginated(
         every = [event.id for event in list_activity(herself(ada)).items]
         seen, after = [], None
         while True:
-            page = list_activity(herself(ada), limit=2, after=after)
+            page = list_activity(herself(ada), PageRequest(2, after))
             seen += [event.id for event in page.items]
             after = page.next_cursor_key
             if after is None:

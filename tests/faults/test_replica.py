@@ -13,6 +13,7 @@ from app import config, create_app
 from app.operations.audit import usage
 from app.operations.audit.audit_events import AuditRecord, export_audit_events, list_audit_events
 from app.operations.store import outages, replica
+from app.operations.store.rows import PageRequest
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
 from tests.factories import Factory
@@ -90,7 +91,7 @@ def actor(app: Flask, servers: tuple[Logged, Logged], monkeypatch: pytest.Monkey
     with app.app_context():
         outages.beat()
         made = make.system(organization)
-        newest = next(iter(list_audit_events(made, limit=1).items))
+        newest = next(iter(list_audit_events(made, PageRequest(1)).items))
         row = f"SELECT COUNT(*) FROM {NAME}.audit_events WHERE id = x'{newest.id.hex}'"
         process.wait_until(lambda: follower.value(row) == 1, "the replica follows", seconds=60)
         follower.execute(f"UPDATE {NAME}.audit_events SET actor_label = '{ELSEWHERE}'")
@@ -99,9 +100,9 @@ def actor(app: Flask, servers: tuple[Logged, Logged], monkeypatch: pytest.Monkey
 
 def second_page(actor: Actor) -> list[AuditRecord]:
     outages.beat()
-    first = list_audit_events(actor, limit=2)
+    first = list_audit_events(actor, PageRequest(2))
     assert ELSEWHERE not in {record.actor_label for record in first.items}
-    return list(list_audit_events(actor, limit=2, after=first.next_cursor_key).items)
+    return list(list_audit_events(actor, PageRequest(2, first.next_cursor_key)).items)
 
 
 def is_replica_used(actor: Actor) -> bool:

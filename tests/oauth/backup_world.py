@@ -30,6 +30,7 @@ from app.operations.sign_in.second_factors import (
 from app.operations.sign_in.sessions import find_session
 from app.operations.sign_in.sign_in import SignedIn, sign_in
 from app.operations.store.checkpoints import advance
+from app.operations.store.rows import PageRequest
 from app.operations.store.transactions import transaction
 from app.operations.users.app_roles import assign_app_role, list_app_role_assignments, remove_app_role
 from app.operations.users.deletion import delete_user
@@ -243,7 +244,7 @@ class World:
         helper = make.user(organization, role="developer")
 
         def roles() -> list[str]:
-            listed = list_administrators(system, organization.slug, limit=100).items
+            listed = list_administrators(system, organization.slug, PageRequest(100)).items
             return [each.public_id for each in listed if each.user_id == helper.id]
 
         yield (

@@ -10,6 +10,7 @@ from sqlalchemy import func, select
 from app.extensions import db
 from app.models.audit import AuditEvent
 from app.models.user import User
+from app.operations.store.rows import PageRequest
 from app.operations.users import import_records, import_runner, import_uploads
 from app.operations.users.import_records import ImportRecord
 from app.rules.actor import Actor
@@ -55,7 +56,7 @@ def stored(model: Any) -> int:
 
 
 def reasons(actor: Actor, record: ImportRecord) -> dict[int, list[tuple[str, str]]]:
-    page = import_records.list_refused_rows(actor, record.public_id, limit=100)
+    page = import_records.list_refused_rows(actor, record.public_id, PageRequest(100))
     return {row.number: [(error.field, error.code) for error in row.errors] for row in page.items}
 
 

@@ -22,15 +22,7 @@ from app.operations.directory import lookups
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.store import clock
 from app.operations.store.replica import read_log
-from app.operations.store.rows import (
-    DEFAULT_LIMIT,
-    CursorKey,
-    Page,
-    get_row,
-    make_record,
-    merge_pages,
-    read_page,
-)
+from app.operations.store.rows import Page, PageRequest, get_row, make_record, merge_pages, read_page
 from app.operations.store.transactions import read
 from app.rules.actor import Actor
 from app.rules.audit.events import ACCOUNT_EVENTS, FieldChange, diff_documents
@@ -78,19 +70,15 @@ class AuditRecord(HasPublicId):
 
 @read
 def list_audit_events(
-    actor: Actor,
-    *,
-    limit: int = DEFAULT_LIMIT,
-    after: CursorKey | None = None,
-    filters: Mapping[str, str] | None = None,
+    actor: Actor, page_request: PageRequest = PageRequest(), *, filters: Mapping[str, str] = {}
 ) -> Page[AuditRecord]:
     """Return a page of the organization's audit log, newest first.
 
     ``filters`` are of FILTERS: ``action`` is a whole action or its first words (``client``), ``since`` (inclusive) and
     ``until`` (exclusive) are RFC 3339 times, the others are exact. Raises InvalidInput, Forbidden.
     """
-    statement = _matching(actor, filters or {})
-    return read_page(statement, (AuditEvent.id,), limit, after, read_rows=read_log).map(_record)
+    statement = _matching(actor, filters)
+    return read_page(statement, (AuditEvent.id,), page_request, read_rows=read_log).map(_record)
 
 
 @read
@@ -100,12 +88,12 @@ def get_audit_event(actor: Actor, public: str) -> AuditRecord:
     return _record(get_row(statement, "There is no such event in the audit log."))
 
 
-def export_audit_events(actor: Actor, *, filters: Mapping[str, str] | None = None) -> Iterator[AuditRecord]:
+def export_audit_events(actor: Actor, *, filters: Mapping[str, str] = {}) -> Iterator[AuditRecord]:
     """Iterate over all matching events, oldest first, in batches. The filters are those of the list.
 
     Raises InvalidInput and Forbidden immediately, not at the first event.
     """
-    statement = _matching(actor, filters or {})
+    statement = _matching(actor, filters)
     return _iterate_in_batches(statement)
 
 
@@ -357,18 +345,16 @@ class ActivityRecord:
 
 
 @read
-def list_activity(
-    actor: Actor, *, limit: int = DEFAULT_LIMIT, after: CursorKey | None = None
-) -> Page[ActivityRecord]:
+def list_activity(actor: Actor, page_request: PageRequest = PageRequest()) -> Page[ActivityRecord]:
     """Return a page of events that concern the actor's own account, newest first. Raises Forbidden for others."""
     user_id = public_id("usr", actor.require_own_account())
     # Read two index ranges and merge them here, because the database would sort a union completely.
     page = merge_pages(
         [
-            read_page(_own_events(actor, column == user_id), (AuditEvent.id,), limit, after)
+            read_page(_own_events(actor, column == user_id), (AuditEvent.id,), page_request)
             for column in (AuditEvent.actor_id, AuditEvent.target_id)
         ],
-        limit,
+        page_request,
     )
     clients = {client_id for row in page.items if (client_id := _client_id(row))}
     names = find_names(actor, clients) if clients else {}

@@ -28,15 +28,7 @@ from app.operations.directory.lookups import get_organization_by_id
 from app.operations.directory.snapshots import ClientSnapshot
 from app.operations.grants.grant_lists import restrict_to_own_clients
 from app.operations.store import clock
-from app.operations.store.rows import (
-    DEFAULT_LIMIT,
-    CursorKey,
-    Page,
-    filter_conditions,
-    get_row,
-    make_record,
-    read_page,
-)
+from app.operations.store.rows import Page, PageRequest, filter_conditions, get_row, make_record, read_page
 from app.operations.store.transactions import current_unit_of_work, read, transaction
 from app.operations.store.usage_counters import FAILED, FAILED_USERS, counters
 from app.rules.actor import Actor
@@ -114,24 +106,19 @@ def can_read_requests_of(actor: Actor, client_row_id: UUID) -> bool:
 
 @read
 def list_failed_requests(
-    actor: Actor,
-    *,
-    limit: int = DEFAULT_LIMIT,
-    after: CursorKey | None = None,
-    filters: Mapping[str, str] | None = None,
+    actor: Actor, page_request: PageRequest = PageRequest(), *, filters: Mapping[str, str] = {}
 ) -> Page[FailedRequestRecord]:
     """Return a page of the log, newest first. With ``logs:read:own`` it has only clients that the actor registered.
 
     ``filters`` are of FILTERS and exact, ``since`` is an RFC 3339 time. Raises InvalidInput, Forbidden.
     """
-    filters = filters or {}
     statement = _select_visible(actor).where(*request_conditions(actor, FailedRequest, filters))
     if "cause" in filters:
         if filters["cause"] not in CAUSES:
             raise InvalidInput("There is no such cause.", field="cause", code="not_allowed")
         statement = statement.where(FailedRequest.cause == filters["cause"])
     # Ids are ordered by the time of writing, shortly after the request.
-    return read_page(statement, (FailedRequest.id,), limit, after).map(_record)
+    return read_page(statement, (FailedRequest.id,), page_request).map(_record)
 
 
 @read

@@ -24,7 +24,7 @@ from app.operations.audit.failed_requests import FailedRequestRecord, list_faile
 from app.operations.directory import lookups
 from app.operations.grants.grant_lists import restrict_to_own_clients
 from app.operations.store import clock
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, make_record, merge_pages, read_page
+from app.operations.store.rows import Page, PageRequest, make_record, merge_pages, read_page
 from app.operations.store.transactions import current_unit_of_work, read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import NotFound, Unavailable
@@ -72,10 +72,9 @@ class SampleRecord:
 @read
 def list_requests(
     actor: Actor,
+    page_request: PageRequest = PageRequest(),
     *,
-    limit: int = DEFAULT_LIMIT,
-    after: CursorKey | None = None,
-    filters: Mapping[str, str] | None = None,
+    filters: Mapping[str, str] = {},
     outcome: str | None = None,
 ) -> Page[FailedRequestRecord | SampleRecord]:
     """Return failed requests and samples of successful ones, newest first, or only those of one of OUTCOMES.
@@ -85,12 +84,12 @@ def list_requests(
     """
     pages: list[Page[Any]] = []
     if outcome != SUCCEEDED:
-        pages.append(list_failed_requests(actor, limit=limit, after=after, filters=filters))
-    if outcome != FAILED and "cause" not in (filters or {}):
+        pages.append(list_failed_requests(actor, page_request, filters=filters))
+    if outcome != FAILED and "cause" not in filters:
         pages.append(
-            read_page(_visible_samples(actor, filters or {}), (SampledRequest.id,), limit, after).map(_record)
+            read_page(_visible_samples(actor, filters), (SampledRequest.id,), page_request).map(_record)
         )
-    return merge_pages(pages, limit)
+    return merge_pages(pages, page_request)
 
 
 def store_samples(actor: Actor, samples: Iterable[Sample]) -> int:

@@ -29,7 +29,7 @@ from app.operations.directory.lookups import get_organization_by_id
 from app.operations.store import clock, keyring, outbox, outgoing_http, rate_limits
 from app.operations.store.outbox import DeliveryDeferred, DeliveryRejected, Message
 from app.operations.store.outgoing_http import OutgoingRequestFailed
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, get_row, make_record, read_page
+from app.operations.store.rows import Page, PageRequest, get_row, make_record, read_page
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.audit.events import TEST_EVENT
@@ -76,12 +76,12 @@ class DeliveryRecord(HasPublicId):
 
 @read
 def list_deliveries(
-    actor: Actor, webhook_id: str, *, limit: int = DEFAULT_LIMIT, after: CursorKey | None = None
+    actor: Actor, webhook_id: str, page_request: PageRequest = PageRequest()
 ) -> Page[DeliveryRecord]:
     """Return a page of the deliveries of the webhook, newest first. Raises NotFound, Forbidden."""
     actor.require("webhooks:read")
     row = get_webhook_row(actor, webhook_id)
-    page = read_page(_deliveries(row), (WebhookDelivery.id,), limit, after)
+    page = read_page(_deliveries(row), (WebhookDelivery.id,), page_request)
     return page.map(lambda found: _record(actor, found))
 
 

@@ -23,15 +23,7 @@ from app.operations.directory.lookups import get_organization_by_id, touch_organ
 from app.operations.mail.notices import email_administrators
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import audit, clock, keyring
-from app.operations.store.rows import (
-    DEFAULT_LIMIT,
-    CursorKey,
-    Page,
-    count_rows,
-    get_row,
-    make_record,
-    read_page,
-)
+from app.operations.store.rows import Page, PageRequest, count_rows, get_row, make_record, read_page
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.rules.actor import Actor
 from app.rules.audit.webhooks import (
@@ -147,15 +139,13 @@ class SignedWebhook:
 
 
 @read
-def list_webhooks(
-    actor: Actor, *, limit: int = DEFAULT_LIMIT, after: CursorKey | None = None
-) -> Page[WebhookRecord]:
+def list_webhooks(actor: Actor, page_request: PageRequest = PageRequest()) -> Page[WebhookRecord]:
     """Return a page of the organization's webhooks, newest first. Raises Forbidden."""
     actor.require("webhooks:read")
     statement = select(Webhook).where(
         Webhook.organization_id == actor.organization_id, Webhook.deleted_at.is_(None)
     )
-    return read_page(statement, (Webhook.id,), limit, after).map(webhook_record)
+    return read_page(statement, (Webhook.id,), page_request).map(webhook_record)
 
 
 @read

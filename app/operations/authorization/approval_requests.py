@@ -24,9 +24,8 @@ from app.operations.directory.snapshots import ClientSnapshot
 from app.operations.mail.notices import email_administrators, notify_user
 from app.operations.store import audit, clock, rate_limits
 from app.operations.store.rows import (
-    DEFAULT_LIMIT,
-    CursorKey,
     Page,
+    PageRequest,
     count_rows,
     filter_conditions,
     get_row,
@@ -284,18 +283,14 @@ def count_open_requests(actor: Actor) -> int:
 
 @read
 def list_client_requests(
-    actor: Actor,
-    *,
-    limit: int = DEFAULT_LIMIT,
-    after: CursorKey | None = None,
-    filters: Mapping[str, str] | None = None,
+    actor: Actor, page_request: PageRequest = PageRequest(), *, filters: Mapping[str, str] = {}
 ) -> Page[ClientRequestRecord]:
     """Return a page of the requests, newest first; ``filters`` are of FILTERS. Raises InvalidInput, Forbidden."""
     actor.require("clients:read")
     statement = _visible(actor)
-    for condition in filter_conditions(actor, ClientRequest, FILTERS, filters or {}, status=STATUSES):
+    for condition in filter_conditions(actor, ClientRequest, FILTERS, filters, status=STATUSES):
         statement = statement.where(condition)
-    return read_page(statement, (ClientRequest.id,), limit, after).map(build_record)
+    return read_page(statement, (ClientRequest.id,), page_request).map(build_record)
 
 
 @read

@@ -22,7 +22,7 @@ from app.operations.directory.lookups import get_organization_by_id
 from app.operations.grants.grant_lists import FILTERS, restrict_to_visible
 from app.operations.grants.grants import CONSENT_OF_GRANT, is_active_grant
 from app.operations.store import audit, clock
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, filter_conditions, get_row, read_page
+from app.operations.store.rows import Page, PageRequest, filter_conditions, get_row, read_page
 from app.operations.store.transactions import OutdatedRead, count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.authorization.consents import consent_expiry, max_consent_seconds
@@ -240,20 +240,16 @@ class UserConsentRecord(HasPublicId):
 
 @read
 def list_user_consents(
-    actor: Actor,
-    *,
-    limit: int = DEFAULT_LIMIT,
-    after: CursorKey | None = None,
-    filters: Mapping[str, str] | None = None,
+    actor: Actor, page_request: PageRequest = PageRequest(), *, filters: Mapping[str, str] = {}
 ) -> Page[UserConsentRecord]:
     """Return a page of the consents, newest first; with ``consents:read:own``, for the actor's own clients.
 
     ``filters`` are ``client_id`` and ``user_id``, exact. Raises InvalidInput, Forbidden.
     """
     statement = _visible(actor, "consents:read")
-    for condition in filter_conditions(actor, Consent, FILTERS, filters or {}):
+    for condition in filter_conditions(actor, Consent, FILTERS, filters):
         statement = statement.where(condition)
-    return read_page(statement, (Consent.id,), limit, after).map(_record)
+    return read_page(statement, (Consent.id,), page_request).map(_record)
 
 
 @read

@@ -15,15 +15,7 @@ from app.models.base import is_same
 from app.models.client import DELETED, Client, ClientAccess, Resource
 from app.operations.clients.client_access import PREFIX
 from app.operations.clients.client_records import get_client_row
-from app.operations.store.rows import (
-    DEFAULT_LIMIT,
-    CursorKey,
-    Page,
-    filter_conditions,
-    get_row,
-    make_record,
-    read_page,
-)
+from app.operations.store.rows import Page, PageRequest, filter_conditions, get_row, make_record, read_page
 from app.operations.store.transactions import read
 from app.rules.actor import Actor
 from app.rules.clients.client_access import REQUESTED, STATUSES
@@ -64,30 +56,26 @@ class AccessRecord(HasPublicId):
 
 @read
 def list_client_access(
-    actor: Actor,
-    *,
-    limit: int = DEFAULT_LIMIT,
-    after: CursorKey | None = None,
-    filters: Mapping[str, str] | None = None,
+    actor: Actor, page_request: PageRequest = PageRequest(), *, filters: Mapping[str, str] = {}
 ) -> Page[AccessRecord]:
     """List the access to the APIs that the actor can see, with requests, newest first; ``filters`` are of FILTERS.
 
     Raises InvalidInput, Forbidden.
     """
     actor.require_for_own("resources:read")
-    conditions = filter_conditions(actor, ClientAccess, FILTERS, filters or {}, status=STATUSES)
+    conditions = filter_conditions(actor, ClientAccess, FILTERS, filters, status=STATUSES)
     statement = _select(actor).where(of_visible_resources(actor), *conditions)
-    return read_page(statement, (ClientAccess.id,), limit, after).map(_record)
+    return read_page(statement, (ClientAccess.id,), page_request).map(_record)
 
 
 @read
 def list_access_of_client(
-    actor: Actor, client_id: str, *, limit: int = DEFAULT_LIMIT, after: CursorKey | None = None
+    actor: Actor, client_id: str, page_request: PageRequest = PageRequest()
 ) -> Page[AccessRecord]:
     """List the access of a client with its requests, newest first. Raises NotFound, Forbidden."""
     client = get_client_row(actor, client_id, "clients:read")
     statement = _select(actor).where(ClientAccess.client_id == client.id)
-    return read_page(statement, (ClientAccess.id,), limit, after).map(_record)
+    return read_page(statement, (ClientAccess.id,), page_request).map(_record)
 
 
 @read

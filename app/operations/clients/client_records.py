@@ -16,7 +16,7 @@ from app.fast_path import cache_invalidation
 from app.fast_path.compiled_query import CompiledQuery
 from app.models.base import has_key
 from app.models.client import DELETED, PERSON, Client
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, PageQuery, make_record
+from app.operations.store.rows import Page, PageQuery, PageRequest, make_record
 from app.operations.store.transactions import count_changed
 from app.rules.actor import Actor
 from app.rules.clients.client_metadata import (
@@ -68,11 +68,10 @@ class ClientRecord(ClientMetadata):
 
 def list_clients(
     actor: Actor,
+    page_request: PageRequest = PageRequest(),
     *,
-    limit: int = DEFAULT_LIMIT,
-    after: CursorKey | None = None,
     query: str | None = None,
-    filters: Mapping[str, str] | None = None,
+    filters: Mapping[str, str] = {},
     sort: str = "name",
 ) -> Page[ClientRecord]:
     """List the clients that the actor can see: all, or with ``clients:read:own`` the actor's own.
@@ -82,15 +81,15 @@ def list_clients(
     order, Forbidden.
     """
     actor.require_for_own("clients:read")
-    require_choices(sort, SORTS, filters or {}, FILTERS)
-    values: dict[str, Any] = {**(filters or {}), "organization_id": actor.organization_id}
+    require_choices(sort, SORTS, filters, FILTERS)
+    values: dict[str, Any] = {**filters, "organization_id": actor.organization_id}
     if not actor.has_permission("clients:read"):
         # A client owns nothing: without a user this is NULL, which matches no rows.
         values["owner"] = actor.user_id
     if query:
         values |= _searched(query)
     columns = (Client.name_key, Client.id) if sort.endswith("name") else (Client.id,)
-    return _LIST.read(columns, limit, after, descending=sort.startswith("-"), **values).map(to_client_record)
+    return _LIST.read(columns, page_request, descending=sort.startswith("-"), **values).map(to_client_record)
 
 
 _CONDITIONS: Mapping[str, ColumnElement[bool]] = {

@@ -15,15 +15,7 @@ from app.models.base import has_key
 from app.models.client import RegistrationToken
 from app.operations.directory.lookups import created_after_restore
 from app.operations.store import audit, clock
-from app.operations.store.rows import (
-    DEFAULT_LIMIT,
-    CursorKey,
-    Page,
-    count_rows,
-    get_row,
-    make_record,
-    read_page,
-)
+from app.operations.store.rows import Page, PageRequest, count_rows, get_row, make_record, read_page
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.rules.actor import Actor
 from app.rules.clients.credentials import validate_registration_terms
@@ -123,7 +115,7 @@ def create_registration_token(actor: Actor, fields: Mapping[str, Any]) -> NewReg
 
 @read
 def list_registration_tokens(
-    actor: Actor, *, limit: int = DEFAULT_LIMIT, after: CursorKey | None = None
+    actor: Actor, page_request: PageRequest = PageRequest()
 ) -> Page[RegistrationTokenRecord]:
     """List the organization's tokens, newest first. Raises Forbidden.
 
@@ -134,7 +126,7 @@ def list_registration_tokens(
         RegistrationToken.organization_id == actor.organization_id, RegistrationToken.revoked_at.is_(None)
     )
     now = clock.now()
-    return read_page(statement, (RegistrationToken.id,), limit, after).map(lambda row: _record(row, now))
+    return read_page(statement, (RegistrationToken.id,), page_request).map(lambda row: _record(row, now))
 
 
 @read

@@ -30,10 +30,9 @@ from app.operations.clients.resource_scopes import (
 from app.operations.directory.lookups import get_organization_by_id, touch_organization
 from app.operations.store import audit, clock
 from app.operations.store.rows import (
-    DEFAULT_LIMIT,
     MAX_LIMIT,
-    CursorKey,
     Page,
+    PageRequest,
     count_rows,
     get_row,
     make_record,
@@ -108,9 +107,8 @@ class DeletedResource:
 @read
 def list_resources(
     actor: Actor,
+    page_request: PageRequest = PageRequest(),
     *,
-    limit: int = DEFAULT_LIMIT,
-    after: CursorKey | None = None,
     query: str | None = None,
     status: str | None = None,
     descending: bool = False,
@@ -134,7 +132,7 @@ def list_resources(
         by_name = func.instr(Resource.name_key, literal(name_key(query), Resource.name_key.type)) > 0
         by_identifier = func.instr(Resource.identifier, literal(query, Resource.identifier.type)) > 0
         statement = statement.where(or_(by_name, by_identifier))
-    page = read_page(statement, (Resource.name_key, Resource.id), limit, after, descending=descending)
+    page = read_page(statement, (Resource.name_key, Resource.id), page_request, descending=descending)
     return Page(tuple(to_resource_records(page.items)), page.next_cursor_key)
 
 
@@ -255,7 +253,7 @@ def delete_resource(
 def list_selectable_resources(actor: Actor) -> tuple[ResourceRecord, ...]:
     """Return the first resources by name for a form, or none if the actor can see none."""
     return (
-        list_resources(actor, limit=MAX_LIMIT, status="active").items
+        list_resources(actor, PageRequest(MAX_LIMIT), status="active").items
         if actor.has_permission_for_own("resources:read")
         else ()
     )

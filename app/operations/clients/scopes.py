@@ -18,7 +18,7 @@ from app.fast_path.compiled_query import CompiledQuery, list_parameters, list_va
 from app.models.base import is_same
 from app.models.client import Resource, Scope
 from app.operations.store import audit, clock
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, count_rows, make_record, read_page
+from app.operations.store.rows import Page, PageRequest, count_rows, make_record, read_page
 from app.operations.store.transactions import OutdatedRead, count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.clients.resource_fields import ScopeText
@@ -103,18 +103,14 @@ def list_offered_scopes(actor: Actor, *, also: Collection[str] = ()) -> list[Sco
 
 @read
 def search_scopes(
-    actor: Actor,
-    *,
-    limit: int = DEFAULT_LIMIT,
-    after: CursorKey | None = None,
-    query: str | None = None,
+    actor: Actor, page_request: PageRequest = PageRequest(), *, query: str | None = None
 ) -> Page[ScopeRecord]:
     """List a page of scopes by name. ``query`` is a part of a name. Raises Forbidden."""
     actor.require_for_own("resources:read")
     statement = _select_scopes(actor).where(_is_visible(actor))
     if query:
         statement = statement.where(func.instr(Scope.name, literal(query, Scope.name.type)) > 0)
-    return read_page(statement, (Scope.name,), limit, after, descending=False).map(lambda row: _record(*row))
+    return read_page(statement, (Scope.name,), page_request, descending=False).map(lambda row: _record(*row))
 
 
 @read

@@ -21,15 +21,7 @@ from app.operations.directory.lookups import get_organization_by_id
 from app.operations.grants import grants
 from app.operations.grants.grants import is_active_grant, is_consented
 from app.operations.store import audit, clock
-from app.operations.store.rows import (
-    DEFAULT_LIMIT,
-    CursorKey,
-    Page,
-    filter_conditions,
-    get_row,
-    make_record,
-    read_page,
-)
+from app.operations.store.rows import Page, PageRequest, filter_conditions, get_row, make_record, read_page
 from app.operations.store.transactions import read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
@@ -72,20 +64,16 @@ class GrantRecord(HasPublicId):
 
 @read
 def list_grants(
-    actor: Actor,
-    *,
-    limit: int = DEFAULT_LIMIT,
-    after: CursorKey | None = None,
-    filters: Mapping[str, str] | None = None,
+    actor: Actor, page_request: PageRequest = PageRequest(), *, filters: Mapping[str, str] = {}
 ) -> Page[GrantRecord]:
     """List active grants, newest first. With ``tokens:read:own`` only those of the actor's own clients.
 
     ``filters`` are ``client_id`` and ``user_id``, matched exactly. Raises InvalidInput, Forbidden.
     """
     statement = _visible(actor, "tokens:read")
-    for condition in filter_conditions(actor, Grant, FILTERS, filters or {}):
+    for condition in filter_conditions(actor, Grant, FILTERS, filters):
         statement = statement.where(condition)
-    return read_page(statement, (Grant.id,), limit, after).map(_record)
+    return read_page(statement, (Grant.id,), page_request).map(_record)
 
 
 @read

@@ -23,7 +23,7 @@ from app.operations.directory.users import (
 )
 from app.operations.sign_in.actor_access import enter_organization, require_role_permissions
 from app.operations.store import audit
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, get_row, make_record, read_page
+from app.operations.store.rows import Page, PageRequest, get_row, make_record, read_page
 from app.operations.store.transactions import count_changed, read, transaction
 from app.operations.users.invitations import NewInvitation, create_invitation
 from app.operations.users.role_assignments import (
@@ -97,9 +97,8 @@ class AddedAdministrator:
 def list_administrators(
     actor: Actor,
     slug: str,
+    page_request: PageRequest = PageRequest(),
     *,
-    limit: int = DEFAULT_LIMIT,
-    after: CursorKey | None = None,
     role: str | None = None,
     descending: bool = False,
 ) -> Page[AdministratorRecord]:
@@ -116,7 +115,7 @@ def list_administrators(
         if role not in effective_roles(organization.settings):
             raise InvalidInput("There is no such role.", field="role", code="unknown_role")
         statement = statement.where(RoleAssignment.role == role)
-    return read_page(statement, (RoleAssignment.id,), limit, after, descending=descending).map(
+    return read_page(statement, (RoleAssignment.id,), page_request, descending=descending).map(
         lambda row: _record(organization, row)
     )
 

@@ -18,7 +18,7 @@ from app.operations.grants.grants import log_revocation
 from app.operations.sign_in.actor_access import enter_organization
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import audit, clock, keyring
-from app.operations.store.rows import DEFAULT_LIMIT, Page, make_record, read_page
+from app.operations.store.rows import Page, PageRequest, make_record, read_page
 from app.operations.store.transactions import (
     count_changed,
     current_unit_of_work,
@@ -221,9 +221,8 @@ def get_organization(actor: Actor, slug: str) -> OrganizationRecord:
 @read
 def list_organizations(
     actor: Actor,
+    page_request: PageRequest = PageRequest(),
     *,
-    limit: int = DEFAULT_LIMIT,
-    after: tuple[str, ...] | None = None,
     query: str | None = None,
     status: str | None = None,
     descending: bool = False,
@@ -243,7 +242,7 @@ def list_organizations(
     if not actor.has_permission("organizations:read"):
         actor.require("organization:read")
         own = _record(_row(Organization.id == actor.organization_id))
-        matches = (status in {None, own.status}) and _matches(own, query) and after is None
+        matches = (status in {None, own.status}) and _matches(own, query) and page_request.after is None
         return Page((own,) if matches else ())
     shown = (Organization.status == status) if status else Organization.status.in_((ACTIVE, SUSPENDED))
     statement = select(Organization).where(shown, Organization.status != PURGED)
@@ -252,7 +251,7 @@ def list_organizations(
         # Slugs are ASCII characters below the tilde, so this range is all slugs that start with the query.
         begins = Organization.slug.between(folded, f"{folded}~")
         statement = statement.where(or_(begins, Organization.name.icontains(query, autoescape=True)))
-    return read_page(statement, (Organization.slug,), limit, after, descending=descending).map(_record)
+    return read_page(statement, (Organization.slug,), page_request, descending=descending).map(_record)
 
 
 @transaction

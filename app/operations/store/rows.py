@@ -33,6 +33,19 @@ MAX_LIMIT = 100
 
 
 @dataclass(frozen=True, slots=True)
+class PageRequest:
+    """The page of a list that a caller asks for: the rows after the one with the sort key ``after``."""
+
+    limit: int = DEFAULT_LIMIT
+    after: CursorKey | None = None
+
+    @property
+    def size(self) -> int:
+        """Return the number of rows, at most ``MAX_LIMIT``."""
+        return min(self.limit, MAX_LIMIT)
+
+
+@dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
     """One page. ``next_cursor_key`` is the sort key of its last item, or None; interfaces sign and encode it."""
 
@@ -47,29 +60,28 @@ class Page(Generic[T]):
 def read_page(
     statement: Select[*tuple[Any, ...]],
     columns: Sequence[Any],
-    limit: int,
-    after: CursorKey | None,
+    request: PageRequest,
     *,
     descending: bool = True,
     read_rows: Callable[[Select[Any], UUID | None], Sequence[Any]] | None = None,
 ) -> Page[Any]:
-    """Read a page of at most ``MAX_LIMIT`` rows, ordered by the columns, after the row with the sort key ``after``.
+    """Read a page of rows ordered by the columns.
 
     The last column is unique; an id is encoded as text in the key. ``read_rows`` executes the statement, whose ids are
     all below the second argument; by default it is executed here. Raises InvalidInput for a cursor of another list.
     """
-    limit = min(limit, MAX_LIMIT)
+    after = request.after
     statement = statement.order_by(*(column.desc() if descending else column for column in columns))
     if after is not None:
         values = zip(_values(columns, after), columns, strict=True)
         last = [literal(value, column.type) for value, column in values]
         statement = statement.where(_is_after(columns, last, descending=descending))
-    statement = statement.limit(limit + 1)
+    statement = statement.limit(request.size + 1)
     if read_rows is None or after is None:
         rows = db.session.execute(statement).all()
     else:
         rows = read_rows(statement, decode_uuid(after[-1]))
-    return _page(rows, columns, limit)
+    return _page(rows, columns, request.size)
 
 
 class PageQuery:
@@ -84,20 +96,13 @@ class PageQuery:
         self._query = functools.cache(self._compile)
 
     def read(
-        self,
-        columns: tuple[Any, ...],
-        limit: int,
-        after: CursorKey | None,
-        *,
-        descending: bool = True,
-        **values: Any,
+        self, columns: tuple[Any, ...], request: PageRequest, *, descending: bool = True, **values: Any
     ) -> Page[Any]:
         """Read a page as ``read_page`` does, outside of a transaction without beginning one."""
-        limit = min(limit, MAX_LIMIT)
-        query = self._query(frozenset(values), columns, descending, after is not None)
-        if after is not None:
-            values |= {f"last_{index}": value for index, value in enumerate(_values(columns, after))}
-        return _page(query.rows(**values, limit=limit + 1), columns, limit)
+        query = self._query(frozenset(values), columns, descending, request.after is not None)
+        if request.after is not None:
+            values |= {f"last_{index}": value for index, value in enumerate(_values(columns, request.after))}
+        return _page(query.rows(**values, limit=request.size + 1), columns, request.size)
 
     def _compile(
         self, given: frozenset[str], columns: tuple[Any, ...], descending: bool, has_last: bool
@@ -123,14 +128,14 @@ def _is_after(columns: Sequence[Any], last: Sequence[Any], *, descending: bool) 
     return here < there if descending else here > there
 
 
-def merge_pages(pages: Iterable[Page[T]], limit: int) -> Page[T]:
-    """Return the first ``limit`` items of pages of the same length, newest id first, each item once."""
-    limit = min(limit, MAX_LIMIT)
+def merge_pages(pages: Iterable[Page[T]], request: PageRequest) -> Page[T]:
+    """Return one page of the items of several that were read for the request, newest id first, each item once."""
     pages = tuple(pages)
     items: dict[UUID, Any] = {item.id: item for page in pages for item in cast(Any, page.items)}
     newest = sorted(items.values(), key=lambda item: item.id.bytes, reverse=True)
-    has_more = len(newest) > limit or any(page.next_cursor_key is not None for page in pages)
-    return Page(tuple(newest[:limit]), (encode_uuid(newest[:limit][-1].id),) if has_more else None)
+    shown = tuple(newest[: request.size])
+    has_more = len(newest) > len(shown) or any(page.next_cursor_key is not None for page in pages)
+    return Page(shown, (encode_uuid(shown[-1].id),) if has_more else None)
 
 
 def get_row(statement: Select[Any], missing: str) -> Any:
@@ -188,11 +193,11 @@ def count_rows(statement: Select[Any], limit: int | None = None) -> int:
 
 def iterate_pages(read: Callable[..., Page[T]], *subject: Any, **options: Any) -> Iterator[T]:
     """Yield the items of every page of a list, which ``read`` lists when it is called with these arguments."""
-    page = read(*subject, limit=MAX_LIMIT, after=None, **options)
-    yield from page.items
-    while page.next_cursor_key is not None:
-        page = read(*subject, limit=MAX_LIMIT, after=page.next_cursor_key, **options)
+    request: PageRequest | None = PageRequest(MAX_LIMIT)
+    while request is not None:
+        page = read(*subject, request, **options)
         yield from page.items
+        request = PageRequest(MAX_LIMIT, page.next_cursor_key) if page.next_cursor_key else None
 
 
 def make_record(record: Callable[..., T], row: Any, **values: Any) -> T:

@@ -29,7 +29,7 @@ from app.operations.grants.grants import UnstoredRows
 from app.operations.sign_in.actor_access import enter_organization
 from app.operations.store import audit, clock, idempotency, keyring
 from app.operations.store.audit import actor_public_id
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, get_row, make_record, read_page
+from app.operations.store.rows import Page, PageRequest, get_row, make_record, read_page
 from app.operations.store.transactions import OutdatedRead, current_unit_of_work, read, transaction
 from app.operations.tokens import tokens
 from app.operations.tokens.revocation_subjects import Subject
@@ -337,14 +337,12 @@ def write_receipt(organization: OrganizationSnapshot, draft: Receipt) -> Receipt
 
 
 @read
-def list_receipts(
-    actor: Actor, slug: str, *, limit: int = DEFAULT_LIMIT, after: CursorKey | None = None
-) -> Page[Receipt]:
+def list_receipts(actor: Actor, slug: str, page_request: PageRequest = PageRequest()) -> Page[Receipt]:
     """Return a page of the organization's bulk revocations, newest first. Raises NotFound, Forbidden."""
     scoped_actor, organization = enter_organization(actor, slug)
     scoped_actor.require("tokens:read")
     statement = select(RevocationReceipt).where(RevocationReceipt.organization_id == organization.id)
-    return read_page(statement, (RevocationReceipt.id,), limit, after).map(
+    return read_page(statement, (RevocationReceipt.id,), page_request).map(
         lambda row: _receipt(row, organization)
     )
 

@@ -18,7 +18,7 @@ from app.models.user import ACTIVE as ACTIVE_USER
 from app.models.user import User
 from app.operations.grants.grants import grant_issued_after_cutoffs, token_issued_after_cutoffs
 from app.operations.store import clock
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, PageQuery, filter_values, make_record
+from app.operations.store.rows import Page, PageQuery, PageRequest, filter_values, make_record
 from app.operations.store.transactions import transaction
 from app.operations.tokens import revocation
 from app.rules.actor import Actor
@@ -73,18 +73,14 @@ class TokenRecord(HasPublicId):
 
 
 def list_tokens(
-    actor: Actor,
-    *,
-    limit: int = DEFAULT_LIMIT,
-    after: CursorKey | None = None,
-    filters: Mapping[str, str] | None = None,
+    actor: Actor, page_request: PageRequest = PageRequest(), *, filters: Mapping[str, str] = {}
 ) -> Page[TokenRecord]:
     """Return a page of the valid access tokens, newest first; with ``tokens:read:own``, of the actor's own clients.
 
     ``filters`` are public ids by names of FILTERS. Raises InvalidInput, Forbidden.
     """
-    values = _visible_values(actor, "tokens:read") | filter_values(actor, FILTERS, filters or {})
-    return _LIST.read((AccessToken.id,), limit, after, **values).map(_record)
+    values = _visible_values(actor, "tokens:read") | filter_values(actor, FILTERS, filters)
+    return _LIST.read((AccessToken.id,), page_request, **values).map(_record)
 
 
 def get_token(actor: Actor, public: str) -> TokenRecord:
@@ -110,7 +106,7 @@ def revoke_listed_token(actor: Actor, public: str, *, client_id: str | None = No
 
 def _get(actor: Actor, public: str, permission: str) -> TokenRecord:
     values = _visible_values(actor, permission) | {"token_id": parse_public_id(PREFIX, public)}
-    found = _LIST.read((AccessToken.id,), 1, None, **values).items
+    found = _LIST.read((AccessToken.id,), PageRequest(1), **values).items
     if not found:
         raise NotFound("There is no valid token with this ID.")
     return _record(found[0])

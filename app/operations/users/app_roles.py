@@ -19,7 +19,7 @@ from app.models.client import Client
 from app.models.user import AppRoleAssignment, Group, User
 from app.operations.clients.client_records import hold_client, load_client_row
 from app.operations.store import audit, clock
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, get_row, read_page
+from app.operations.store.rows import Page, PageRequest, get_row, read_page
 from app.operations.store.transactions import (
     count_changed,
     current_unit_of_work,
@@ -73,12 +73,12 @@ class RoleAssignmentRecord(HasPublicId):
 
 @read
 def list_app_role_assignments(
-    actor: Actor, client_id: str, *, limit: int = DEFAULT_LIMIT, after: CursorKey | None = None
+    actor: Actor, client_id: str, page_request: PageRequest = PageRequest()
 ) -> Page[RoleAssignmentRecord]:
     """List the roles of users and groups in an app, newest first. Raises Forbidden, NotFound."""
     actor.require("users:read")
     client = load_client_row(actor, client_id)
-    return read_page(_select(client), (AppRoleAssignment.id,), limit, after).map(_to_record)
+    return read_page(_select(client), (AppRoleAssignment.id,), page_request).map(_to_record)
 
 
 @transaction

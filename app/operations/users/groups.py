@@ -23,15 +23,7 @@ from app.operations.directory.users import (
 )
 from app.operations.sign_in.actor_access import enter_organization
 from app.operations.store import audit, clock
-from app.operations.store.rows import (
-    DEFAULT_LIMIT,
-    CursorKey,
-    Page,
-    count_rows,
-    get_row,
-    make_record,
-    read_page,
-)
+from app.operations.store.rows import Page, PageRequest, count_rows, get_row, make_record, read_page
 from app.operations.store.transactions import (
     count_changed,
     current_unit_of_work,
@@ -108,9 +100,8 @@ class MemberRecord:
 def list_groups(
     actor: Actor,
     slug: str,
+    page_request: PageRequest = PageRequest(),
     *,
-    limit: int = DEFAULT_LIMIT,
-    after: CursorKey | None = None,
     query: str | None = None,
     descending: bool = False,
 ) -> Page[GroupRecord]:
@@ -121,7 +112,7 @@ def list_groups(
         statement = statement.where(
             func.instr(Group.name_key, literal(name_key(query), Group.name_key.type)) > 0
         )
-    page = read_page(statement, (Group.name_key, Group.id), limit, after, descending=descending)
+    page = read_page(statement, (Group.name_key, Group.id), page_request, descending=descending)
     counts = _count_members(inside.organization_id, [row.id for row in page.items])
     return page.map(lambda row: _record(row, slug, counts.get(row.id, 0)))
 
@@ -238,7 +229,7 @@ def delete_group(
 
 @read
 def list_members(
-    actor: Actor, slug: str, group_id: str, *, limit: int = DEFAULT_LIMIT, after: CursorKey | None = None
+    actor: Actor, slug: str, group_id: str, page_request: PageRequest = PageRequest()
 ) -> Page[MemberRecord]:
     """List the members of a group by email. Raises Forbidden, NotFound."""
     inside = _enter(actor, slug, "users:read")
@@ -249,7 +240,7 @@ def list_members(
         .join(GroupMember, is_same(GroupMember.user_id, User.id))
         .where(User.organization_id == inside.organization_id, GroupMember.group_id == group.id)
     )
-    page = read_page(statement, (User.email_canonical, User.id), limit, after, descending=False)
+    page = read_page(statement, (User.email_canonical, User.id), page_request, descending=False)
     return page.map(lambda row: MemberRecord(to_user_snapshot(row[0]), *row[1:]))
 
 

@@ -27,16 +27,7 @@ from app.models.user import (
 )
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.store import audit, clock, keyring
-from app.operations.store.rows import (
-    DEFAULT_LIMIT,
-    MAX_LIMIT,
-    CursorKey,
-    Page,
-    get_row,
-    iterate_pages,
-    make_record,
-    read_page,
-)
+from app.operations.store.rows import Page, PageRequest, get_row, iterate_pages, make_record, read_page
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, FieldError, InvalidInput
@@ -104,20 +95,18 @@ def get_import(actor: Actor, import_id: str) -> ImportRecord:
 
 
 @read
-def list_imports(
-    actor: Actor, *, limit: int = DEFAULT_LIMIT, after: CursorKey | None = None
-) -> Page[ImportRecord]:
+def list_imports(actor: Actor, page_request: PageRequest = PageRequest()) -> Page[ImportRecord]:
     """Return a page of the organization's imports, newest first. Raises Forbidden."""
     actor.require("users:read")
     statement = select(UserImport).where(
         UserImport.organization_id == actor.organization_id, UserImport.status != UPLOADING
     )
-    return read_page(statement, (UserImport.id,), limit, after).map(import_record)
+    return read_page(statement, (UserImport.id,), page_request).map(import_record)
 
 
 @read
 def list_refused_rows(
-    actor: Actor, import_id: str, *, limit: int = DEFAULT_LIMIT, after: CursorKey | None = None
+    actor: Actor, import_id: str, page_request: PageRequest = PageRequest()
 ) -> Page[RefusedRowRecord]:
     """Return a page of the import's rejected rows in the order of the file. They are kept for a week.
 
@@ -126,10 +115,10 @@ def list_refused_rows(
     """
     actor.require("users:write")
     row = get_import_row(actor, import_id)
+    after, limit = page_request.after, page_request.size
     if after is not None and (len(after) != 1 or not after[0].isascii() or not after[0].isdigit()):
         raise InvalidInput("This cursor belongs to another list.", field="cursor", code="invalid_cursor")
     after_number = min(int(after[0][:12]), 2**31 - 1) if after else 0
-    limit = min(limit, MAX_LIMIT)
     rows = db.session.scalars(
         select(UserImportRefusal)
         .where(

@@ -32,7 +32,7 @@ from app.operations.sign_in.passkeys import INVITATION as INVITATION_PASSKEY
 from app.operations.sign_in.passkeys import find_relying_party, get_relying_party, issue_challenge
 from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn, complete_first_factor
 from app.operations.store import audit, clock, keyring
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, count_rows, make_record, read_page
+from app.operations.store.rows import Page, PageRequest, count_rows, make_record, read_page
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.operations.users.role_assignments import announce_role, assign_role, require_grantable
 from app.rules.actor import Actor
@@ -277,12 +277,7 @@ def accept_invitation(token: str, *, name: str, password_hash: str | None) -> UU
 
 @read
 def list_invitations(
-    actor: Actor,
-    slug: str,
-    *,
-    limit: int = DEFAULT_LIMIT,
-    after: CursorKey | None = None,
-    of_members: bool | None = None,
+    actor: Actor, slug: str, page_request: PageRequest = PageRequest(), *, of_members: bool | None = None
 ) -> Page[InvitationRecord]:
     """List the organization's open invitations, oldest first.
 
@@ -293,7 +288,7 @@ def list_invitations(
     statement = select(Invitation).where(open_invitation_condition(organization))
     if of_members is not None:
         statement = statement.where((Invitation.role == MEMBER) == of_members)
-    return read_page(statement, (Invitation.id,), limit, after, descending=False).map(
+    return read_page(statement, (Invitation.id,), page_request, descending=False).map(
         lambda row: invitation_record(row, organization)
     )
 

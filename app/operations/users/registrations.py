@@ -26,7 +26,7 @@ from app.operations.sign_in.passwords import verify_password
 from app.operations.store import audit, clock, outbox, rate_limits
 from app.operations.store.outbox import DeliveryRejected, Message
 from app.operations.store.rate_limits import Limit, bucket_key
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, get_row, make_record, read_page
+from app.operations.store.rows import Page, PageRequest, get_row, make_record, read_page
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.operations.users.sign_up import REGISTRATION_MESSAGE, create_registered_user
 from app.rules.actor import Actor
@@ -211,13 +211,11 @@ def registration_record(row: Registration) -> RegistrationRecord:
 
 
 @read
-def list_registrations(
-    actor: Actor, *, limit: int = DEFAULT_LIMIT, after: CursorKey | None = None
-) -> Page[RegistrationRecord]:
+def list_registrations(actor: Actor, page_request: PageRequest = PageRequest()) -> Page[RegistrationRecord]:
     """Return a page of the organization's pending registrations, newest first. Raises Forbidden."""
     actor.require("users:read")
     pending = _select_pending(actor.organization_id)
-    return read_page(pending, (Registration.id,), limit, after).map(registration_record)
+    return read_page(pending, (Registration.id,), page_request).map(registration_record)
 
 
 _COUNT_PENDING = CompiledQuery(

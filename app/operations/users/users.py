@@ -26,7 +26,7 @@ from app.operations.sign_in.actor_access import require_manageable_user
 from app.operations.sign_in.second_factors import find_methods_of_user, find_methods_of_users
 from app.operations.sign_in.sessions import end_sessions_of_user
 from app.operations.store import audit
-from app.operations.store.rows import DEFAULT_LIMIT, CursorKey, Page, PageQuery
+from app.operations.store.rows import Page, PageQuery, PageRequest
 from app.operations.store.transactions import read, transaction
 from app.operations.users import account_links
 from app.operations.users.role_assignments import require_other_administrators_everywhere
@@ -126,11 +126,10 @@ def _roles_query(users: int) -> CompiledQuery:
 
 def list_users(
     actor: Actor,
+    page_request: PageRequest = PageRequest(),
     *,
-    limit: int = DEFAULT_LIMIT,
-    after: CursorKey | None = None,
     query: str | None = None,
-    filters: Mapping[str, str] | None = None,
+    filters: Mapping[str, str] = {},
     sort: str = "email",
 ) -> Page[UserRecord]:
     """Return a page of the organization's users without the deleted ones.
@@ -141,12 +140,12 @@ def list_users(
     actor.require("users:read")
     organization = get_organization_by_id(actor.organization_id, fresh=False)
     allowed = {"status": STATUSES, "role": tuple(effective_roles(organization.settings))}
-    require_choices(sort, SORTS, filters or {}, allowed)
-    values: dict[str, Any] = {**(filters or {}), "organization_id": organization.id}
+    require_choices(sort, SORTS, filters, allowed)
+    values: dict[str, Any] = {**filters, "organization_id": organization.id}
     if query:
         values |= _searched(query)
     columns = (User.email_canonical, User.id) if sort.endswith("email") else (User.id,)
-    page = _LIST.read(columns, limit, after, descending=sort.startswith("-"), **values)
+    page = _LIST.read(columns, page_request, descending=sort.startswith("-"), **values)
     ids = [row.id for row in page.items]
     roles, methods = roles_of_users(organization.id, ids), find_methods_of_users(organization.id, ids)
     definitions = attributes_of(organization.settings)

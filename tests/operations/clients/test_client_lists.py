@@ -9,6 +9,7 @@ from flask import Flask
 
 from app.fast_path import compiled_query
 from app.operations.clients import client_records
+from app.operations.store.rows import PageRequest
 from app.rules.actor import Actor
 from app.rules.errors import Forbidden, InvalidInput
 from tests.factories import Factory
@@ -37,7 +38,7 @@ def admin(context: Flask, make: Factory) -> Actor:
 def pages(actor: Actor, limit: int, **how) -> list[str]:
     names, after = [], None
     while True:
-        page = client_records.list_clients(actor, limit=limit, after=after, **how)
+        page = client_records.list_clients(actor, PageRequest(limit, after), **how)
         assert len(page.items) <= limit
         names += [client.name for client in page.items]
         after = page.next_cursor_key
@@ -49,7 +50,7 @@ def pages(actor: Actor, limit: int, **how) -> list[str]:
 @each("limit", [1, 3, 8])
 @each("sort", ["name", "-name", "created_at", "-created_at"])
 def test_pages_contain_each_client_once_in_order(admin: Actor, limit: int, sort: str) -> None:
-    whole = [client.name for client in client_records.list_clients(admin, limit=100, sort=sort).items]
+    whole = [client.name for client in client_records.list_clients(admin, PageRequest(100), sort=sort).items]
     assert pages(admin, limit, sort=sort) == whole
     assert sorted(whole) == sorted(NAMES)
     if sort.endswith("created_at"):
@@ -98,7 +99,7 @@ def test_filters_match_exactly(admin: Actor) -> None:
 @each("after", [("x",), ("a", "b", "c"), (), ("apple", "not-an-id")])
 def test_cursor_of_another_list_is_rejected(admin: Actor, after: tuple[str, ...]) -> None:
     with pytest.raises(InvalidInput):
-        client_records.list_clients(admin, after=after)
+        client_records.list_clients(admin, PageRequest(after=after))
 
 
 def test_list_requires_permission(context: Flask, make: Factory) -> None:
@@ -117,5 +118,5 @@ def test_list_takes_one_query_for_any_length(admin: Actor, monkeypatch: pytest.M
     monkeypatch.setattr(compiled_query, "_run", note)
     for limit in (1, 100):
         statements.clear()
-        client_records.list_clients(admin, limit=limit)
+        client_records.list_clients(admin, PageRequest(limit))
         assert len(statements) == 1

@@ -21,6 +21,7 @@ from app.operations.clients.initial_access_tokens import (
 )
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.store import clock
+from app.operations.store.rows import PageRequest
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound, PreconditionFailed
 from tests.factories import Factory
 from tests.support.cases import each
@@ -125,8 +126,8 @@ def test_tokens_are_paged(organization: OrganizationSnapshot, make: Factory) -> 
     actor = make.actor(organization)
     for number in range(3):
         create_registration_token(actor, {"name": str(number)})
-    page = list_registration_tokens(actor, limit=2)
+    page = list_registration_tokens(actor, PageRequest(2))
     assert page.next_cursor_key is not None
-    rest = list_registration_tokens(actor, limit=2, after=page.next_cursor_key)
+    rest = list_registration_tokens(actor, PageRequest(2, page.next_cursor_key))
     assert {token.name for token in (*page.items, *rest.items)} == {"0", "1", "2"}
     assert rest.next_cursor_key is None

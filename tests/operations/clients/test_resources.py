@@ -10,6 +10,7 @@ from flask import Flask
 from app.operations.clients import clients, resources, scopes
 from app.operations.clients.resource_scopes import ScopesInUse
 from app.operations.clients.resources import get_catalog
+from app.operations.store.rows import PageRequest
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, DomainError, Forbidden, InvalidInput, NotFound, PreconditionFailed
 from tests.factories import Factory
@@ -279,14 +280,14 @@ def test_list_can_be_searched_filtered_and_paged(admin: Actor) -> None:
     assert names(query="%") == ["100% fig"]
     assert names(query="urn:" + b"banana".hex()) == ["banana"]
     assert names(status="disabled") == ["cherry"]
-    first = resources.list_resources(admin, limit=3)
-    second = resources.list_resources(admin, limit=3, after=first.next_cursor_key)
+    first = resources.list_resources(admin, PageRequest(3))
+    second = resources.list_resources(admin, PageRequest(3, first.next_cursor_key))
     assert [item.name for item in (*first.items, *second.items)] == names()
     assert second.next_cursor_key is None
     with pytest.raises(InvalidInput):
         resources.list_resources(admin, status="off")
     with pytest.raises(InvalidInput):
-        resources.list_resources(admin, after=("x",))
+        resources.list_resources(admin, PageRequest(after=("x",)))
 
 
 def test_scope_texts_are_changed_at_their_owner(admin: Actor, database: Database) -> None:
@@ -309,8 +310,8 @@ def test_scope_texts_are_changed_at_their_owner(admin: Actor, database: Database
 def test_scopes_are_paged(admin: Actor) -> None:
     resources.define_resource(admin, GOOD)
     everything = [scope.name for scope in scopes.list_scopes(admin)]
-    first = scopes.search_scopes(admin, limit=5)
-    second = scopes.search_scopes(admin, limit=5, after=first.next_cursor_key)
+    first = scopes.search_scopes(admin, PageRequest(5))
+    second = scopes.search_scopes(admin, PageRequest(5, first.next_cursor_key))
     assert [scope.name for scope in (*first.items, *second.items)] == everything
     assert [scope.name for scope in scopes.search_scopes(admin, query="orders").items] == [
         "orders:read",

@@ -13,6 +13,7 @@ from app.operations.directory import lookups
 from app.operations.organizations import organizations
 from app.operations.organizations.organizations import RootProtected, SlugTaken
 from app.operations.store import clock
+from app.operations.store.rows import PageRequest
 from app.rules.directory.permissions import permissions_of_role
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound, PreconditionFailed
 from tests.factories import Factory
@@ -229,18 +230,20 @@ def test_root_lists_all_organizations_and_others_only_their_own(context: Flask, 
     for number in range(5):
         make.organization(f"page-{number}", name=f"Paged {number}")
     acme = make.organization()
-    first = organizations.list_organizations(root, limit=3, query="page-")
-    second = organizations.list_organizations(root, limit=3, query="page-", after=first.next_cursor_key)
+    first = organizations.list_organizations(root, PageRequest(3), query="page-")
+    second = organizations.list_organizations(root, PageRequest(3, first.next_cursor_key), query="page-")
     assert [record.slug for record in (*first.items, *second.items)] == [
         f"page-{number}" for number in range(5)
     ]
     assert first.next_cursor_key is not None and second.next_cursor_key is None
-    backwards = organizations.list_organizations(root, limit=2, query="paged", descending=True)
+    backwards = organizations.list_organizations(root, PageRequest(2), query="paged", descending=True)
     assert [record.slug for record in backwards.items] == ["page-4", "page-3"]
     own = organizations.list_organizations(make.actor(acme))
     assert [record.slug for record in own.items] == [acme.slug]
     organizations.delete_organization(root, "page-0")
-    assert "page-0" not in {record.slug for record in organizations.list_organizations(root, limit=100).items}
+    assert "page-0" not in {
+        record.slug for record in organizations.list_organizations(root, PageRequest(100)).items
+    }
     assert [r.slug for r in organizations.list_organizations(root, status="deleted").items] == ["page-0"]
 
 

@@ -18,6 +18,7 @@ from app.operations.maintenance.janitor import purge_expired
 from app.operations.organizations.overview import RoleInUse, require_roles_unused
 from app.operations.organizations.settings import update_settings
 from app.operations.store import clock
+from app.operations.store.rows import PageRequest
 from app.operations.store.transactions import transaction
 from app.operations.users.invitations import (
     InvitationEnded,
@@ -152,7 +153,7 @@ def test_audit_events_are_hidden_under_shortened_retention(make: Factory, acme: 
 
     def shown() -> list[bool]:
         pages = (
-            list_audit_events(actor, limit=100).items,
+            list_audit_events(actor, PageRequest(100)).items,
             export_audit_events(actor),
             list_activity(actor).items,
         )

@@ -9,6 +9,7 @@ from flask import Flask
 
 from app.operations.audit import audit_events
 from app.operations.clients import clients
+from app.operations.store.rows import PageRequest
 from app.operations.tokens import token_lists
 from app.operations.tokens.bulk_revocation import bulk_revoke
 from app.operations.tokens.revocation import revoke_token
@@ -104,7 +105,7 @@ def test_next_page_continues_after_the_last(make: Factory, place: Any, context: 
         context.test_client().post("/oauth/token", data=asked, headers=machine.basic)
     seen, after = [], None
     while True:
-        page = token_lists.list_tokens(make.actor(acme), limit=2, after=after)
+        page = token_lists.list_tokens(make.actor(acme), PageRequest(2, after))
         seen += [token.id for token in page.items]
         after = page.next_cursor_key
         if after is None:

@@ -14,6 +14,7 @@ from app.operations.directory import lookups
 from app.operations.directory.users import create_user, find_user_by_email, get_user
 from app.operations.organizations import administrators
 from app.operations.store import clock
+from app.operations.store.rows import PageRequest
 from app.operations.users import invitations
 from app.operations.users.deletion import delete_user
 from app.operations.users.invitations import InvitationEnded
@@ -326,8 +327,8 @@ def test_administrators_are_listed_in_pages(context: Flask, make: Factory) -> No
     for _ in range(3):
         make.user(acme, role="developer")
     admin = make.actor(acme)
-    first = administrators.list_administrators(admin, acme.slug, limit=2)
-    rest = administrators.list_administrators(admin, acme.slug, limit=2, after=first.next_cursor_key)
+    first = administrators.list_administrators(admin, acme.slug, PageRequest(2))
+    rest = administrators.list_administrators(admin, acme.slug, PageRequest(2, first.next_cursor_key))
     assert len(first.items) == 2 and len(rest.items) == 1 and rest.next_cursor_key is None
     assert administrators.list_administrators(admin, acme.slug, role="admin").items == ()
 

@@ -21,6 +21,7 @@ from app.operations.organizations import organizations
 from app.operations.organizations.administrators import add_administrator
 from app.operations.sign_in.sign_in import SignedIn, sign_in
 from app.operations.store import clock
+from app.operations.store.rows import PageRequest
 from app.operations.store.transactions import transaction
 from app.operations.users.users import find_user_record
 from app.rules.actor import Actor
@@ -242,7 +243,7 @@ def test_audit_log_with_acts_of_the_former_root_can_be_read(
         transaction(organizations.record_organization_event)(inside, "acme", "organization.updated", {}, {})
     brought_in(there, exported(app, "acme"))
     with there.app_context():
-        found = list_audit_events(Actor.system(moved.organization.id, "tests"), limit=100).items
+        found = list_audit_events(Actor.system(moved.organization.id, "tests"), PageRequest(100)).items
         assert [event.actor_organization for event in found if event.actor_organization] == [root.id]
 
 
