@@ -147,16 +147,13 @@ class Unavailable(DomainError):
 
     status = 503
     code = "temporarily_unavailable"
+    default_description = "The service cannot answer right now. Try again in a moment."
+    retry_after = 2
 
-    def __init__(
-        self,
-        description: str = "The service cannot answer right now. Try again in a moment.",
-        *,
-        retry_after: int = 2,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(description, **kwargs)
-        self.retry_after = retry_after
+    def __init__(self, description: str | None = None, *, retry_after: int | None = None) -> None:
+        super().__init__(description or self.default_description)
+        if retry_after is not None:
+            self.retry_after = retry_after
 
 
 class OrganizationMoving(Unavailable):
@@ -165,26 +162,17 @@ class OrganizationMoving(Unavailable):
     Work on several organizations continues without this one.
     """
 
-    def __init__(
-        self,
-        description: str = "This organization is being moved. Try again in a moment.",
-        *,
-        retry_after: int = 2,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(description, retry_after=retry_after, **kwargs)
+    default_description = "This organization is being moved. Try again in a moment."
 
 
 class OrganizationMoved(OrganizationMoving):
     """Another cell serves the organization. A retry succeeds once the proxy in front knows."""
 
     code = "organization_moved"
-
-    def __init__(self) -> None:
-        super().__init__(
-            "This organization has moved to another server of this service. Try again in a moment.",
-            retry_after=1,
-        )
+    default_description = (
+        "This organization has moved to another server of this service. Try again in a moment."
+    )
+    retry_after = 1
 
 
 class OAuthError(DomainError):
