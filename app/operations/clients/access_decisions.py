@@ -105,12 +105,7 @@ def decline_access(actor: Actor, access_id: str, fields: Mapping[str, Any] | Non
     ``fields``: ``message``, a text for the developer. Raises NotFound, Forbidden, InvalidInput, AlreadyDecided. Audit:
     ``client_access.declined``.
     """
-    message = check_decision(fields or {})
-    row, client, resource = _load(actor, access_id, REQUESTED)
-    if not close_access(actor, row, REQUESTED, DECLINED, message=message):
-        raise already_decided_error()
-    after = {"scopes": row.scopes, "message": message}
-    record_change(actor, "client_access.declined", client, resource, row.id, after=after)
+    row, client, resource, message = _close(actor, access_id, REQUESTED, DECLINED, fields or {})
     _notify(actor, row.created_by_user_id, "access_declined", client, resource, message)
     return read_access(actor, row.id)
 
@@ -171,14 +166,22 @@ def withdraw_access(actor: Actor, access_id: str, fields: Mapping[str, Any] | No
     the client's developer, who is notified. Raises NotFound, Forbidden, InvalidInput, AlreadyDecided. Audit:
     ``client_access.withdrawn``.
     """
-    message = check_decision(fields or {})
-    row, client, resource = _load(actor, access_id, GRANTED)
-    if not close_access(actor, row, GRANTED, WITHDRAWN, message=message):
-        raise already_decided_error()
-    after = {"scopes": row.scopes, "message": message}
-    record_change(actor, "client_access.withdrawn", client, resource, row.id, after=after)
+    row, client, resource, message = _close(actor, access_id, GRANTED, WITHDRAWN, fields or {})
     _notify(actor, client.created_by_user_id, "access_withdrawn", client, resource, message)
     return read_access(actor, row.id)
+
+
+def _close(
+    actor: Actor, access_id: str, before: str, status: str, fields: Mapping[str, Any]
+) -> tuple[ClientAccess, Client, Resource, str | None]:
+    """Give the access another status, and return its rows and the checked message."""
+    message = check_decision(fields)
+    row, client, resource = _load(actor, access_id, before)
+    if not close_access(actor, row, before, status, message=message):
+        raise already_decided_error()
+    after = {"scopes": row.scopes, "message": message}
+    record_change(actor, f"client_access.{status}", client, resource, row.id, after=after)
+    return row, client, resource, message
 
 
 def _find_row(actor: Actor, access_id: str) -> tuple[ClientAccess, Client, Resource]:
