@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from app.operations.audit.sampled_requests import Sample
+from app.operations.audit.failed_requests import LoggedRequest
 from app.operations.store import clock
 from app.rules.audit.failed_requests import redact_parameters
 from app.web.failed_requests import failed_requests
@@ -21,7 +21,7 @@ def record_success(request: ProtocolRequest, client: ClientSnapshot, status: int
     if not queue.has_room_for_sample(named):
         return
     queue.add_sample(
-        Sample(
+        LoggedRequest(
             client=named,
             at=clock.now(),
             request_id=request.request_id or "",

@@ -11,8 +11,8 @@ from uuid import UUID
 from flask import Flask
 
 from app.config import application
-from app.operations.audit.failed_requests import RejectedRequest, store_rejected_requests
-from app.operations.audit.sampled_requests import Sample, store_samples
+from app.operations.audit.failed_requests import LoggedRequest, RejectedRequest, store_rejected_requests
+from app.operations.audit.sampled_requests import store_samples
 from app.rules.actor import Actor
 
 MAX_QUEUED = 1_000
@@ -36,7 +36,7 @@ class FailedRequests:
         self._waiting: deque[RejectedRequest] = deque(maxlen=MAX_QUEUED)
         self._counts: Counter[tuple[str, ...]] = Counter()
         self._counting_since = time.monotonic()
-        self._samples: deque[Sample] = deque(maxlen=MAX_QUEUED)
+        self._samples: deque[LoggedRequest] = deque(maxlen=MAX_QUEUED)
         self._sampled: Counter[tuple[str, UUID]] = Counter()
         self._sampled_in_all = 0
         self._sampling_since = self._sampling_hour_since = time.monotonic()
@@ -48,7 +48,7 @@ class FailedRequests:
         self._waiting.append(refused)
         self._something.set()
 
-    def add_sample(self, sample: Sample) -> None:
+    def add_sample(self, sample: LoggedRequest) -> None:
         """Add a sample of a successful request. Never fails, never blocks."""
         self._samples.append(sample)
         self._something.set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from flask import Flask
@@ -53,10 +54,10 @@ def test_storage_failure_of_one_organization_does_not_affect_others(
     other = flow.make.client(flow.make.organization())
     write = failed_requests._write
 
-    def broken(actor: Actor, rows: list[dict[str, object]]) -> None:
+    def broken(actor: Actor, *rows: Any) -> None:
         if actor.organization_id == other.organization.id:
             raise Unavailable
-        write(actor, rows)
+        write(actor, *rows)
 
     monkeypatch.setattr(failed_requests, "_write", broken)
     flow.token(basic_header(other.client_id, "x"), grant_type="client_credentials")

@@ -5,11 +5,11 @@ requests in it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, Select, func, insert, select
@@ -194,12 +194,11 @@ def _record(row: Any, *, similar: int | None = None, since: datetime | None = No
     )
 
 
-@dataclass(frozen=True, slots=True)
-class RejectedRequest:
-    """A rejected request as the interface knows it. ``client`` is (organization key, row id) of the named client.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedRequest:
+    """A request as the interface knows it. ``client`` is (organization key, row id) of the named client.
 
-    ``parameters`` contain no secrets. ``secret_digest`` and ``code_digest`` are digests of the client secret and the
-    code that were sent, if any, ``grant_id`` is that of the refresh token, and ``user_id`` whose browser sent it.
+    ``parameters`` contain no secrets.
     """
 
     client: tuple[str, UUID]
@@ -208,11 +207,24 @@ class RejectedRequest:
     endpoint: str
     method: str
     status: int
+    parameters: Mapping[str, str]
+    address: str | None
+
+
+R = TypeVar("R", bound=LoggedRequest)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RejectedRequest(LoggedRequest):
+    """A rejected request.
+
+    ``secret_digest`` and ``code_digest`` are digests of the client secret and the code that were sent, if any,
+    ``grant_id`` is that of the refresh token, and ``user_id`` whose browser sent it.
+    """
+
     error: str
     description: str
     cause: Cause | None
-    parameters: Mapping[str, str]
-    address: str | None
     path_organization: str | None
     auth_method: str | None = None
     secret_digest: bytes | None = None
@@ -226,18 +238,47 @@ def store_rejected_requests(actor: Actor, rejected: Iterable[RejectedRequest]) -
 
     ``actor`` is the service. Requests that cannot be written are dropped with a warning.
     """
+    return store_requests(actor, FailedRequest, rejected, _to_row)
+
+
+def store_requests(
+    actor: Actor,
+    model: type[FailedRequest | SampledRequest],
+    requests: Iterable[R],
+    to_row: Callable[[R], dict[str, Any] | None],
+) -> int:
+    """Store the row of each request, unless that is None, and return how many.
+
+    Requests that cannot be written are dropped with a warning.
+    """
     stored = 0
-    ordered = sorted(rejected, key=lambda one: one.client[0])
+    ordered = sorted(requests, key=lambda one: one.client[0])
     for organization_id, group in groupby(ordered, key=lambda one: one.client[0]):
         try:
-            found = [row for one in group if (row := _to_row(one)) is not None]
-            if found:
-                _write(Actor.system(organization_id, actor.label), found)
-                stored += len(found)
+            rows = [row | _common_columns(one) for one in group if (row := to_row(one)) is not None]
+            if rows:
+                _write(Actor.system(organization_id, actor.label), model, rows)
+                stored += len(rows)
         except (Unavailable, IntegrityError) as error:
             # The database is unavailable or the client was deleted. Continue with the other organizations.
-            _log.warning("failed requests of %s were not stored: %s", organization_id, type(error).__name__)
+            name = model.__tablename__.replace("_", " ")
+            _log.warning("%s of %s were not stored: %s", name, organization_id, type(error).__name__)
     return stored
+
+
+def _common_columns(request: LoggedRequest) -> dict[str, Any]:
+    organization_id, client_id = request.client
+    return {
+        "organization_id": organization_id,
+        "client_id": client_id,
+        "at": request.at,
+        "request_id": request.request_id,
+        "endpoint": request.endpoint[:32],
+        "method": request.method[:8],
+        "status": request.status,
+        "parameters": dict(request.parameters),
+        "address": request.address,
+    }
 
 
 def count_unlogged(client: tuple[str, UUID], code: str, *, is_authenticated: bool) -> None:
@@ -272,20 +313,11 @@ def _to_row(rejected: RejectedRequest) -> dict[str, Any] | None:
         return None
     kept_for = timedelta(days=client.organization.settings["audit"]["log_retention_days"])
     return {
-        "organization_id": organization_id,
-        "client_id": row_id,
-        "at": rejected.at,
-        "request_id": rejected.request_id,
-        "endpoint": rejected.endpoint[:32],
-        "method": rejected.method[:8],
-        "status": rejected.status,
         "error": rejected.error[:64],
         "description": redact_and_truncate(rejected.description, 500),
         "cause": cause.code[:48],
         "received": None if cause.received is None else redact_and_truncate(cause.received, 2048),
         "expected": [redact_and_truncate(value, 2048) for value in cause.expected[:MAX_EXPECTED_VALUES]],
-        "parameters": dict(rejected.parameters),
-        "address": rejected.address,
         "expires_at": rejected.at + kept_for,
     }
 
@@ -312,12 +344,10 @@ def _find_user(rejected: RejectedRequest) -> UUID | None:
 
 
 @transaction
-def _write(actor: Actor, rows: list[dict[str, Any]]) -> None:
+def _write(actor: Actor, model: type[FailedRequest | SampledRequest], rows: list[dict[str, Any]]) -> None:
     # Ids of the same millisecond are in random order. Sort them to keep the order of the requests.
     ids = current_unit_of_work().stable_value("ids", lambda: sorted(new_id() for _ in rows))
-    db.session.execute(
-        insert(FailedRequest), [{**row, "id": row_id} for row, row_id in zip(rows, ids, strict=True)]
-    )
+    db.session.execute(insert(model), [{**row, "id": row_id} for row, row_id in zip(rows, ids, strict=True)])
 
 
 def _find_cause(rejected: RejectedRequest, client: ClientSnapshot) -> Cause:

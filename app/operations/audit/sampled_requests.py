@@ -9,48 +9,34 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import groupby
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Select, insert, select
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import Select, select
 
-from app.extensions import db
 from app.models.audit import SampledRequest
 from app.models.base import is_same
 from app.models.client import Client
-from app.operations.audit.failed_requests import FailedRequestRecord, list_failed_requests, request_conditions
+from app.operations.audit.failed_requests import (
+    FailedRequestRecord,
+    LoggedRequest,
+    list_failed_requests,
+    request_conditions,
+    store_requests,
+)
 from app.operations.directory import lookups
 from app.operations.grants.grant_lists import restrict_to_own_clients
 from app.operations.store import clock
 from app.operations.store.rows import Page, PageRequest, make_record, merge_pages, read_page
-from app.operations.store.transactions import current_unit_of_work, read, transaction
+from app.operations.store.transactions import read
 from app.rules.actor import Actor
-from app.rules.errors import NotFound, Unavailable
-from app.rules.identifiers import format_client_id, new_id
+from app.rules.errors import NotFound
+from app.rules.identifiers import format_client_id
 
 RETENTION = timedelta(days=1)
 FAILED, SUCCEEDED = "failed", "succeeded"
 OUTCOMES = (FAILED, SUCCEEDED)
 _log = logging.getLogger("gatehouse.sampled_requests")
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """A successful request as the interface knows it. ``client`` is (organization key, row id).
-
-    ``parameters`` contain no secrets.
-    """
-
-    client: tuple[str, UUID]
-    at: datetime
-    request_id: str
-    endpoint: str
-    method: str
-    status: int
-    parameters: Mapping[str, str]
-    address: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,26 +78,12 @@ def list_requests(
     return merge_pages(pages, page_request)
 
 
-def store_samples(actor: Actor, samples: Iterable[Sample]) -> int:
+def store_samples(actor: Actor, samples: Iterable[LoggedRequest]) -> int:
     """Store samples of known clients for organizations that keep this log, and return how many.
 
     ``actor`` is the service. Samples that cannot be written are dropped with a warning.
     """
-    stored = 0
-    ordered = sorted(samples, key=lambda one: one.client[0])
-    for organization_id, group in groupby(ordered, key=lambda one: one.client[0]):
-        try:
-            settings = lookups.get_organization_by_id(organization_id, fresh=False).settings
-            rows = [_to_row(one) for one in group]
-            if settings["audit"]["failed_requests"]:
-                _write(Actor.system(organization_id, actor.label), rows)
-                stored += len(rows)
-        except NotFound:
-            # The organization was deleted meanwhile, with everything that it kept.
-            continue
-        except (Unavailable, IntegrityError) as error:
-            _log.warning("samples of %s were not stored: %s", organization_id, type(error).__name__)
-    return stored
+    return store_requests(actor, SampledRequest, samples, _to_row)
 
 
 def _visible_samples(actor: Actor, filters: Mapping[str, str]) -> Select[Any]:
@@ -131,26 +103,10 @@ def _record(row: Any) -> SampleRecord:
     return make_record(SampleRecord, row, client_id=format_client_id(row.organization_id, row.client_id))
 
 
-def _to_row(sample: Sample) -> dict[str, Any]:
-    organization_id, client_id = sample.client
-    return {
-        "organization_id": organization_id,
-        "client_id": client_id,
-        "at": sample.at,
-        "request_id": sample.request_id,
-        "endpoint": sample.endpoint[:32],
-        "method": sample.method[:8],
-        "status": sample.status,
-        "parameters": dict(sample.parameters),
-        "address": sample.address,
-        "expires_at": sample.at + RETENTION,
-    }
-
-
-@transaction
-def _write(actor: Actor, rows: list[dict[str, Any]]) -> None:
-    # Ids of the same millisecond are in random order. Sort them to keep the order of the requests.
-    ids = current_unit_of_work().stable_value("ids", lambda: sorted(new_id() for _ in rows))
-    db.session.execute(
-        insert(SampledRequest), [{**row, "id": row_id} for row, row_id in zip(rows, ids, strict=True)]
-    )
+def _to_row(sample: LoggedRequest) -> dict[str, Any] | None:
+    try:
+        settings = lookups.get_organization_by_id(sample.client[0], fresh=False).settings
+    except NotFound:
+        # The organization was deleted meanwhile, with everything that it kept.
+        return None
+    return {"expires_at": sample.at + RETENTION} if settings["audit"]["failed_requests"] else None
