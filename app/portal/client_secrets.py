@@ -153,9 +153,7 @@ def new_secret(context: PortalContext, client_id: str) -> PageResponse:
                 retire_others_in_seconds=overlap if form.others.data == "retire" else None,
                 revoke_tokens=form.revoke_tokens.data,
             )
-            return _show_secret(
-                context, ledger.client, "client_secret", made.credential, made.secret, made.retired
-            )
+            return _show_secret(context, "client_secret", made.credential, made.secret, made.retired)
     return context.render(
         "portal/clients/new_secret.html",
         form=form,
@@ -172,7 +170,7 @@ def reveal(context: PortalContext, client_id: str, credential_id: str) -> PageRe
     form = PageForm()
     if form.validate_on_submit():
         secret = reveal_credential(context.actor, client_id, credential_id)
-        return _show_secret(context, found.client, "revealed_secret", found.secret, secret)
+        return _show_secret(context, "revealed_secret", found.secret, secret)
     return context.render(
         "portal/clients/reveal.html",
         form=form,
@@ -291,7 +289,6 @@ def _rotation_page(context: PortalContext, client_id: str, form: RotationForm | 
 
 def _show_secret(
     context: PortalContext,
-    client: ClientRecord,
     kind: str,
     credential: CredentialRecord,
     secret: str,
@@ -299,7 +296,7 @@ def _show_secret(
 ) -> PageResponse:
     """Redirect to the credentials tab, which shows the secret once."""
     return context.done(
-        f"/clients/{client.client_id}/credentials",
+        f"/clients/{credential.client_id}/credentials",
         kind=kind,
         name=credential.name,
         secret=secret,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from flask import request
 
-from app.api.endpoints import Body, Endpoints, boolean_query, text_query
+from app.api.endpoints import Body, Endpoints, Shown, boolean_query, text_query
 from app.api.representations import (
     CappedCount,
     ClientId,
@@ -20,9 +20,7 @@ from app.api.representations import (
     optional,
 )
 from app.operations.clients import credential_revocation, credentials, rotations
-from app.operations.clients.credential_rows import CredentialRecord
 from app.operations.clients.credentials import NewCredential
-from app.operations.clients.rotations import Rotation as RotationRecord
 from app.operations.store.idempotency import IdempotentResult
 from app.rules.clients import credentials as credential_terms
 from app.rules.fields import ValidationErrors, find_unknown
@@ -147,7 +145,7 @@ def list_credentials(context: ApiContext, client_id: str) -> object:
     wanted = [record.public_id for record in records if record.revealable]
     if reveals and wanted:
         secrets = credentials.reveal_credentials(context.actor, client_id, wanted)
-    data = [_to_json(record, client_id, secrets.get(record.public_id)) for record in records]
+    data = [Credential.to_json(record, **_in_clear(secrets.get(record.public_id))) for record in records]
     version = combine_versions(record.version for record in records if record.is_live)
     return envelope(data, meta={"next_cursor": None}, version=version)
 
@@ -164,7 +162,7 @@ def get_credential(context: ApiContext, client_id: str, credential_id: str) -> o
     reveals = boolean_parameter(context.parameters, "reveal")
     record = credentials.get_credential(context.actor, client_id, credential_id)
     secret = credentials.reveal_credential(context.actor, client_id, credential_id) if reveals else None
-    return envelope(_to_json(record, client_id, secret), version=record.version)
+    return Shown(record, _in_clear(secret))
 
 
 @endpoints.post(
@@ -179,7 +177,7 @@ def create_credential(context: ApiContext, body: Body, client_id: str) -> object
     errors = ValidationErrors()
     find_unknown(errors, body, tuple(credential_terms.NewCredential.model_fields))
     errors.raise_if_any()
-    return _created(credentials.create_credential(context.actor, client_id, **body), client_id)
+    return _created(credentials.create_credential(context.actor, client_id, **body))
 
 
 @endpoints.post(
@@ -195,8 +193,7 @@ def confirm_credential(context: ApiContext, client_id: str, credential_id: str) 
 
     Its status is `blocked` until then. Confirming any other credential changes nothing.
     """
-    record = credentials.confirm_credential(context.actor, client_id, credential_id)
-    return _to_json(record, client_id)
+    return credentials.confirm_credential(context.actor, client_id, credential_id)
 
 
 @endpoints.delete(
@@ -234,7 +231,7 @@ def get_rotation(context: ApiContext, client_id: str) -> object:
 
     The progress is based on real use: it shows whether the new secret is deployed everywhere.
     """
-    return _rotation(rotations.get_rotation(context.actor, client_id), client_id)
+    return Shown(rotations.get_rotation(context.actor, client_id), {"client_id": client_id})
 
 
 @endpoints.post(
@@ -249,7 +246,7 @@ def rotate_credential(context: ApiContext, body: Body, client_id: str) -> object
 
     Creates a new secret. The existing ones expire after the overlap.
     """
-    return _created(credentials.rotate_credential(context.actor, client_id, body), client_id)
+    return _created(credentials.rotate_credential(context.actor, client_id, body))
 
 
 @endpoints.put(
@@ -264,7 +261,7 @@ def rotate_credential(context: ApiContext, body: Body, client_id: str) -> object
 )
 def update_rotation(context: ApiContext, body: Body, client_id: str) -> object:
     """Extend, shorten or finish a rotation."""
-    return _rotation(rotations.update_rotation(context.actor, client_id, body), client_id)
+    return Shown(rotations.update_rotation(context.actor, client_id, body), {"client_id": client_id})
 
 
 @endpoints.delete(
@@ -280,24 +277,16 @@ def cancel_rotation(context: ApiContext, client_id: str) -> object:
     The secrets that were about to expire stay active. Returns the active secrets.
     """
     revokes_new = boolean_parameter(context.parameters, "revoke_new")
-    records = rotations.cancel_rotation(context.actor, client_id, revoke_new=revokes_new)
-    return [_to_json(record, client_id) for record in records]
+    return rotations.cancel_rotation(context.actor, client_id, revoke_new=revokes_new)
 
 
-def _to_json(record: CredentialRecord, client_id: str, secret: str | None = None) -> dict[str, Any]:
-    values = {} if secret is None else {"client_secret": secret}
-    return Credential.to_json(record, client_id=client_id, **values)
+def _in_clear(secret: str | None) -> dict[str, str]:
+    return {} if secret is None else {"client_secret": secret}
 
 
-def _rotation(record: RotationRecord, client_id: str) -> dict[str, Any]:
-    new = None if record.new is None else _to_json(record.new, client_id)
-    old = [_to_json(credential, client_id) for credential in record.old]
-    return Rotation.to_json(record, client_id=client_id, new=new, old=old)
-
-
-def _created(new: NewCredential, client_id: str) -> IdempotentResult:
-    data = _to_json(new.credential, client_id, new.secret)
-    data["retired"] = [_to_json(record, client_id) for record in new.retired]
+def _created(new: NewCredential) -> IdempotentResult:
+    retired = [Credential.to_json(record) for record in new.retired]
+    data = CreatedCredential.to_json(new.credential, client_secret=new.secret, retired=retired)
     collection = request.path.removesuffix("/rotation")
     return created(data, new.credential.public_id, version=new.credential.version, collection=collection)
 

@@ -31,7 +31,15 @@ from app.rules.clients.credentials import (
     describe_credential_use,
     get_credential_status,
 )
-from app.rules.identifiers import CLIENT_SECRET, HasPublicId, digest, hint, new_id, new_token
+from app.rules.identifiers import (
+    CLIENT_SECRET,
+    HasPublicId,
+    digest,
+    format_client_id,
+    hint,
+    new_id,
+    new_token,
+)
 from app.rules.versions import compute_version
 
 REVEAL = "reveal"
@@ -56,6 +64,7 @@ class CredentialRecord(HasPublicId):
 
     id_prefix = "sec"
     id: UUID
+    client_id: str
     name: str
     hint: str
     status: str
@@ -213,6 +222,7 @@ def _record(
     return make_record(
         CredentialRecord,
         row,
+        client_id=format_client_id(row.organization_id, row.client_id),
         status=status,
         addresses=addresses,
         live_tokens=live_tokens,
