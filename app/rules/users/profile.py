@@ -47,41 +47,32 @@ _ATTRIBUTES = described(
 )
 
 
+_EMAIL = Rule(email_problem, (("minLength", 3), ("maxLength", 320)))
+_Name = Annotated[
+    Annotated[str, Text(MAX_NAME_LENGTH, min_length=0)] | None,
+    described("The display name. It may be empty."),
+]
+_Profile = Annotated[
+    Annotated[dict[str, Any], SchemaOnly(component="UserProfile")] | None,
+    described("Profile fields of OpenID Connect. Replaced as a whole."),
+]
+
+
 class NewUser(Shape):
     """A new user."""
 
-    email: Annotated[
-        str,
-        Rule(email_problem, (("minLength", 3), ("maxLength", 320))),
-        described("The address that the user signs in with."),
-    ]
-    name: Annotated[
-        Annotated[str, Text(MAX_NAME_LENGTH, min_length=0)] | None,
-        described("The display name. It may be empty."),
-    ] = None
-    profile: Annotated[
-        Annotated[dict[str, Any], SchemaOnly(component="UserProfile")] | None,
-        described("Profile fields of OpenID Connect. Replaced as a whole."),
-    ] = None
+    email: Annotated[str, _EMAIL, described("The address that the user signs in with.")]
+    name: _Name = None
+    profile: _Profile = None
     attributes: Annotated[dict[str, Any], _ATTRIBUTES] | None = None
 
 
 class UserChange(Shape):
     """The fields of a user to change."""
 
-    email: Annotated[
-        str,
-        Rule(email_problem, (("minLength", 3), ("maxLength", 320))),
-        described("A new email address is not verified."),
-    ] = ""
-    name: Annotated[
-        Annotated[str, Text(MAX_NAME_LENGTH, min_length=0)] | None,
-        described("The display name. It may be empty."),
-    ] = None
-    profile: Annotated[
-        Annotated[dict[str, Any], SchemaOnly(component="UserProfile")] | None,
-        described("Profile fields of OpenID Connect. Replaced as a whole."),
-    ] = None
+    email: Annotated[str, _EMAIL, described("A new email address is not verified.")] = ""
+    name: _Name = None
+    profile: _Profile = None
     attributes: Annotated[dict[str, Any], _ATTRIBUTES] | None = None
     status: (
         Annotated[
