@@ -287,9 +287,9 @@ def list_client_requests(
 ) -> Page[ClientRequestRecord]:
     """Return a page of the requests, newest first; ``filters`` are of FILTERS. Raises InvalidInput, Forbidden."""
     actor.require("clients:read")
-    statement = _visible(actor)
-    for condition in filter_conditions(actor, ClientRequest, FILTERS, filters, status=STATUSES):
-        statement = statement.where(condition)
+    statement = _visible(actor).where(
+        *filter_conditions(actor, ClientRequest, FILTERS, filters, status=STATUSES)
+    )
     return read_page(statement, (ClientRequest.id,), page_request).map(build_record)
 
 

@@ -246,9 +246,7 @@ def list_user_consents(
 
     ``filters`` are ``client_id`` and ``user_id``, exact. Raises InvalidInput, Forbidden.
     """
-    statement = _visible(actor, "consents:read")
-    for condition in filter_conditions(actor, Consent, FILTERS, filters):
-        statement = statement.where(condition)
+    statement = _visible(actor, "consents:read").where(*filter_conditions(actor, Consent, FILTERS, filters))
     return read_page(statement, (Consent.id,), page_request).map(_record)
 
 

@@ -70,9 +70,7 @@ def list_grants(
 
     ``filters`` are ``client_id`` and ``user_id``, matched exactly. Raises InvalidInput, Forbidden.
     """
-    statement = _visible(actor, "tokens:read")
-    for condition in filter_conditions(actor, Grant, FILTERS, filters):
-        statement = statement.where(condition)
+    statement = _visible(actor, "tokens:read").where(*filter_conditions(actor, Grant, FILTERS, filters))
     return read_page(statement, (Grant.id,), page_request).map(_record)
 
 
