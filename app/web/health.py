@@ -8,7 +8,7 @@ from collections.abc import Callable
 from flask import Blueprint, Flask, Response, current_app, jsonify
 
 from app.config import VERSION
-from app.operations.maintenance.dispatcher import require_database_ready
+from app.operations.maintenance.readiness import require_database_ready
 from app.rules.errors import Unavailable
 from app.web.request_log import request_id
 

@@ -21,7 +21,7 @@ from app.database import engines
 from app.fast_path import compiled_query
 from app.oauth import discovery
 from app.operations.clients import clients
-from app.operations.maintenance import dispatcher
+from app.operations.maintenance import readiness
 from app.operations.store import transactions
 from app.rules.errors import Unavailable
 from app.rules.identifiers import format_client_id, new_id
@@ -126,8 +126,8 @@ def test_readyz_reports_a_database_that_cannot_be_written(
     make.root()
     assert http.get("/readyz").status_code == 200
     # Other tests use the same server, so it does not become a replica.
-    monkeypatch.setattr(dispatcher, "why_not_writable", lambda: "it is a replica")
-    monkeypatch.setattr(dispatcher, "_MIN_FREE_BYTES", 1 << 60)
+    monkeypatch.setattr(readiness, "why_not_writable", lambda: "it is a replica")
+    monkeypatch.setattr(readiness, "_MIN_FREE_BYTES", 1 << 60)
     answer = http.get("/readyz")
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from sqlalchemy import Connection, text
 
-from app.config import Config, current, is_loopback_url
+from app.config import Config, is_loopback_url
 from app.database import engines
 from app.extensions import db
 from app.models.base import Base
@@ -264,7 +264,6 @@ _COLUMNS = {
         "WHERE tables.type = 'table'"
     ),
 }
-_compared: set[str] = set()
 
 
 @read
@@ -283,16 +282,3 @@ def list_missing_columns() -> tuple[str, ...]:
                 f"{table.name}.{column.name}" for column in table.c if (table.name, column.name) not in found
             ]
     return tuple(missing)
-
-
-def find_schema_difference() -> str | None:
-    """Return a description of what the database lacks, or None. Stops comparing once nothing is missing."""
-    url = current().database_url
-    if url in _compared:
-        return None
-    missing = list_missing_columns()
-    if not missing:
-        _compared.add(url)
-        return None
-    shown = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
-    return f"The database lacks {shown}."
