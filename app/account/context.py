@@ -168,7 +168,7 @@ class AccountContext:
             **branding_of(self.organization),
             base=self.url(),
             status=translate(_NOTICES.get(once.get("notice", ""), "")),
-            **({"page": page, **pager(page, self.organization.id)} if page else {}),
+            **({"page": page, **pager(page, self.organization.id, request.path)} if page else {}),
             **{"once": once, **context},
         )
 

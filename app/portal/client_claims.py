@@ -180,4 +180,5 @@ def _roles_page(
         roles_form=roles,
         assign_form=assign,
         page=page,
+        listing=f"/clients/{client_id}/roles",
     )

@@ -122,13 +122,16 @@ class PortalContext:
         error: DomainError | None = None,
         code: int | None = None,
         page: Page[Any] | None = None,
+        listing: str | None = None,
         **variables: Any,
     ) -> BaseResponse:
         """Render a page within the layout; the status is that of the error or the form, unless ``code`` is given.
 
-        ``page`` is a page of the list at the current path, whose links to the others are rendered with it.
+        ``page`` is a page of the list at the path ``listing``, the current one by default. The links to the others
+        are rendered with it.
         """
         once = take_flash(self.actor.home_organization_id)
+        own_path = request.path if listing is None else self.url(listing)
         content = render_template(
             template,
             **layout_variables(self.organization, self.actor),
@@ -137,7 +140,7 @@ class PortalContext:
             may=self.actor.has_permission,
             form=form,
             error=translate(error.description) if error else None,
-            **({"page": page, **pager(page, self.organization.id)} if page else {}),
+            **({"page": page, **pager(page, self.organization.id, own_path)} if page else {}),
             **{"once": once, **variables},
         )
         status = error.status if error else form.response_status if form else 200

@@ -341,6 +341,7 @@ def _registrations_page(context: PortalContext, error: Conflict | None = None) -
     return context.render(
         "portal/users/registrations.html",
         page=page,
+        listing="/registrations",
         next_step=next_registration_step(context.organization),
         error=error,
     )

@@ -223,6 +223,7 @@ def _webhook_page(context: PortalContext, webhook_id: str, error: DomainError | 
         "portal/webhooks/show.html",
         webhook=webhook,
         page=page,
+        listing=f"/webhooks/{webhook_id}",
         error=error,
         disabled_reasons=WEBHOOK_DISABLED_REASONS,
     )

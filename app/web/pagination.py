@@ -39,13 +39,13 @@ def page_in_url(organization_id: str) -> PageRequest:
         return PageRequest()
 
 
-def pager(page: Page[Any], organization_id: str) -> dict[str, str | None]:
-    """Return the URLs of the first and the next page of the list at the current path, with the same filters."""
+def pager(page: Page[Any], organization_id: str, path: str) -> dict[str, str | None]:
+    """Return the URLs of the first and the next page of the list at the path, with the filters of this request."""
     filters = {name: value for name, value in _sent().items() if name != "cursor"}
-    cursor = page_meta(page, filters, organization_id, request.path)["next_cursor"]
+    cursor = page_meta(page, filters, organization_id, path)["next_cursor"]
     return {
-        "first_url": _url(filters) if request.args.get("cursor") else None,
-        "next_url": _url({**filters, "cursor": cursor}) if cursor else None,
+        "first_url": _url(path, filters) if request.args.get("cursor") else None,
+        "next_url": _url(path, {**filters, "cursor": cursor}) if cursor else None,
     }
 
 
@@ -93,5 +93,5 @@ def _sent() -> dict[str, str]:
     return {name: value for name, value in request.args.items() if value}
 
 
-def _url(parameters: dict[str, str]) -> str:
-    return f"{request.path}?{urlencode(parameters)}" if parameters else request.path
+def _url(path: str, parameters: dict[str, str]) -> str:
+    return f"{path}?{urlencode(parameters)}" if parameters else path

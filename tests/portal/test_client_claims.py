@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
+
 from app.operations.organizations.settings import update_settings
+from app.operations.store import rows as rows_of_lists
 
 
 def test_claims_are_mapped_and_refused_names_are_explained(ada: Any, make: Any) -> None:
@@ -27,7 +30,9 @@ def test_claims_are_mapped_and_refused_names_are_explained(ada: Any, make: Any) 
     assert [" checked" in box for box in boxes] == ['"userinfo"' in box for box in boxes]
 
 
-def test_roles_are_declared_assigned_and_removed(ada: Any, make: Any, acme: Any) -> None:
+def test_roles_are_declared_assigned_and_removed(
+    ada: Any, make: Any, acme: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     client = make.client(acme)
     bob = make.user(acme, email="bob@acme.example")
     path = f"/clients/{client.client_id}/roles"
@@ -54,6 +59,13 @@ def test_roles_are_declared_assigned_and_removed(ada: Any, make: Any, acme: Any)
     ada.send(f"{path}/assign", role="editor", group_id=group)
     ada.follow()
     assert ada.page.text.count("/remove") == 2
+    with monkeypatch.context() as short:
+        short.setattr(rows_of_lists, "MAX_LIMIT", 1)
+        # The page of an error has the links of the list, although its own path takes only POST.
+        assert ada.send(f"{path}/assign", role="editor", email=bob.email).status_code == 409
+        [further] = re.findall(r'href="/portal/acme(/[^"]+cursor=[^"]+)"', ada.page.text)
+        assert ada.get(further).status_code == 200 and ada.page.text.count("/remove") == 1
+    ada.get(path)
     ada.send(re.findall(r"/clients/[^\"]+/roles/ara_[0-9a-z]+/remove", ada.page.text)[0])
     ada.follow()
     assert "Role removed" in ada.text
