@@ -5,7 +5,6 @@ A sample answers "did it arrive?". How many requests there were is in the usage 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -36,7 +35,6 @@ from app.rules.identifiers import format_client_id
 RETENTION = timedelta(days=1)
 FAILED, SUCCEEDED = "failed", "succeeded"
 OUTCOMES = (FAILED, SUCCEEDED)
-_log = logging.getLogger("gatehouse.sampled_requests")
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,9 @@ def decline_access(actor: Actor, access_id: str, fields: Mapping[str, Any] | Non
     ``fields``: ``message``, a text for the developer. Raises NotFound, Forbidden, InvalidInput, AlreadyDecided. Audit:
     ``client_access.declined``.
     """
-    row, client, resource, message = _close(actor, access_id, REQUESTED, DECLINED, fields or {})
+    row, client, resource, message = _close(
+        actor, access_id, REQUESTED, DECLINED, fields or {}, action="client_access.declined"
+    )
     _notify(actor, row.created_by_user_id, "access_declined", client, resource, message)
     return read_access(actor, row.id)
 
@@ -166,13 +168,15 @@ def withdraw_access(actor: Actor, access_id: str, fields: Mapping[str, Any] | No
     the client's developer, who is notified. Raises NotFound, Forbidden, InvalidInput, AlreadyDecided. Audit:
     ``client_access.withdrawn``.
     """
-    row, client, resource, message = _close(actor, access_id, GRANTED, WITHDRAWN, fields or {})
+    row, client, resource, message = _close(
+        actor, access_id, GRANTED, WITHDRAWN, fields or {}, action="client_access.withdrawn"
+    )
     _notify(actor, client.created_by_user_id, "access_withdrawn", client, resource, message)
     return read_access(actor, row.id)
 
 
 def _close(
-    actor: Actor, access_id: str, before: str, status: str, fields: Mapping[str, Any]
+    actor: Actor, access_id: str, before: str, status: str, fields: Mapping[str, Any], *, action: str
 ) -> tuple[ClientAccess, Client, Resource, str | None]:
     """Give the access another status, and return its rows and the checked message."""
     message = check_decision(fields)
@@ -180,7 +184,7 @@ def _close(
     if not close_access(actor, row, before, status, message=message):
         raise already_decided_error()
     after = {"scopes": row.scopes, "message": message}
-    record_change(actor, f"client_access.{status}", client, resource, row.id, after=after)
+    record_change(actor, action, client, resource, row.id, after=after)
     return row, client, resource, message
 
 
