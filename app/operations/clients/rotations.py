@@ -76,9 +76,9 @@ def update_rotation(actor: Actor, client_id: str, fields: Mapping[str, Any]) -> 
     """Change when the old secrets expire, and whether their tokens expire with them.
 
     Omitted fields are unchanged, and ``ends_in_seconds`` 0 revokes the old secrets now. None is valid longer than it
-    would be without the rotation. Raises InvalidInput
-    naming every wrong field, Conflict if no rotation is in progress, NotFound, Forbidden. Audit:
-    ``credential.retired`` for each that changes, ``credential.revoked`` for each that is revoked.
+    would be without the rotation. Raises InvalidInput naming every wrong field, Conflict if no rotation is in progress,
+    NotFound, Forbidden. Audit: ``credential.retired`` for each that changes, ``credential.revoked`` for each that is
+    revoked.
     """
     terms = validate_rotation_terms(fields)
     rotation = _update_terms(actor, client_id, terms)
