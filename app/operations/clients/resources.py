@@ -359,8 +359,8 @@ def _enforce_resource_limit(actor: Actor) -> None:
 def _require_free_identifier(actor: Actor, identifier: str) -> None:
     """Raise InvalidInput if clients have the identifier and the actor cannot manage all resources.
 
-    Somebody who did gave it to them for an API that exists without an entry here. The owner of an entry decides who
-    gets tokens for that API, and can remove it from its clients.
+    An administrator gave it to them, for an API without an entry here. The owner of an entry decides who gets tokens
+    for that API, and can remove it from clients.
     """
     if not actor.has_permission("resources:write") and find_scope_holders(actor, [identifier]):
         raise InvalidInput(
