@@ -8,14 +8,14 @@ applied everything that was committed before. "Unknown" and "active" are then bo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 AUTO = "auto"
 
 
-@dataclass(frozen=True, slots=True)
-class EngineProfile:
+class EngineProfile(Struct, frozen=True):
     """The session variables of single statements and of transactions that make reads wait, where that is needed.
 
     Single statements are reads or inserts. An insert need not wait: its unique keys are compared with what all nodes

@@ -14,8 +14,9 @@ import threading
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
@@ -32,8 +33,7 @@ RETRY_REASONS = ("deadlock", "lock_wait", "certification", "connection", "outdat
 METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(Struct, frozen=True):
     """One metric. ``merge`` is how the values of this machine's workers become one."""
 
     name: str

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
 from flask import Blueprint, make_response, redirect, render_template, request
+from msgspec import Struct
 from werkzeug.wrappers import Response as BaseResponse
 
 from app.operations.directory.snapshots import OrganizationSnapshot
@@ -110,8 +110,7 @@ _NOTICES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class AccountContext:
+class AccountContext(Struct, frozen=True):
     """A request of a signed-in user to a page of their account at the organization in the URL."""
 
     organization: OrganizationSnapshot

@@ -9,10 +9,10 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, get_args, get_origin
 
 from flask import Blueprint, Response
+from msgspec import Struct, field
 
 from app.operations.store.idempotency import IdempotentResult
 from app.operations.store.rows import Page
@@ -38,8 +38,7 @@ Prepare = Callable[[ApiContext, Body], None]
 JsonSchema = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(Struct, frozen=True):
     """A query parameter."""
 
     name: str
@@ -47,16 +46,14 @@ class Query:
     description: str
 
 
-@dataclass(frozen=True, slots=True)
-class NamedSchema:
+class NamedSchema(Struct, frozen=True):
     """A component of the OpenAPI document that is not generated from a model; built on the first request."""
 
     name: str
     build: Callable[[], JsonSchema]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
+class Endpoint(Struct, frozen=True, kw_only=True):
     """One operation of the API.
 
     ``returns`` is the model of ``data``: a representation, a ``list[…]`` of one, or a schema. ``errors`` are statuses
@@ -93,8 +90,7 @@ class Endpoint:
 ENDPOINTS: list[Endpoint] = []
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(Struct, frozen=True):
     """A record, or a list of them, with what it does not say itself.
 
     ``values`` are fields of the representation that the record does not have, the others parts of ``meta``.

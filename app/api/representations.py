@@ -85,7 +85,7 @@ class Representation(BaseModel):
 
 
 def fields_of(name: str, source: type, without: Collection[str] = ()) -> Any:
-    """Return a base model with the fields of a dataclass, except those named in ``without``."""
+    """Return a base model with the fields of a record, except those named in ``without``."""
     hints = get_type_hints(source, include_extras=True)
     fields: dict[str, Any] = {field: (hint, ...) for field, hint in hints.items() if field not in without}
     return create_model(name, __base__=Representation, **fields)

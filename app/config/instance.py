@@ -5,16 +5,16 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 # What a start needs: the two keys, the cache stamps and a checkpoint.
 _NEEDED_BYTES = 64 * 1024
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-@dataclass(frozen=True, slots=True)
-class FolderFault:
+class FolderFault(Struct, frozen=True):
     """Why files cannot be stored in a folder, and how to repair that."""
 
     problem: str

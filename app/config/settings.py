@@ -6,10 +6,11 @@ import ipaddress
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from .instance import fault_of
 
@@ -214,8 +215,7 @@ def check_surroundings(env: Mapping[str, str], base_url: str) -> None:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """One documented setting."""
 
     variable: str

@@ -39,11 +39,11 @@ import os
 import struct
 import threading
 import zlib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import String, delete, func, insert, select, true
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
@@ -193,8 +193,7 @@ class CacheStamp:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _MachineStamps:
+class _MachineStamps(Struct, frozen=True):
     """The stamps that all processes of this machine share, and the file that they are in.
 
     Without a file the memory belongs to this process alone. ``mapped_at`` is in seconds of ``uptime``.

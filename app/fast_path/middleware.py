@@ -9,10 +9,10 @@ routes call the same handlers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from flask import Flask
+from msgspec import Struct
 
 from app.config import at_work
 from app.metrics import ROUTE
@@ -42,8 +42,7 @@ Handler = Callable[[Any], Response]
 GetHandler = Callable[[Any], Response | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoints:
+class Endpoints(Struct, frozen=True):
     """The handlers that the middleware calls, and what they need.
 
     ``make_request`` takes the WSGI environment and the slug of the path's organization. ``posts`` are handlers by the

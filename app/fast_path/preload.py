@@ -29,6 +29,7 @@ LIBRARIES = (
     "joserfc.jwk",
     "joserfc.jws",
     "markdown_it",
+    "msgspec",
     "MySQLdb",
     "pydantic",
     "pygments.lexers",

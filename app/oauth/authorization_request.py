@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from flask import Response, render_template
+from msgspec import Struct
 from werkzeug.wrappers import Response as BaseResponse
 
 from app.oauth.client_authentication import ProtocolClient
@@ -30,8 +30,7 @@ from app.web.headers import page_policy
 from app.web.request_log import request_id
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True):
     """The user's decision: the allowed scopes, until when, and whether to remember it as a consent."""
 
     actor: Actor

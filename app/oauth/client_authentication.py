@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from authlib.oauth2.rfc6749 import ClientMixin
+from msgspec.structs import replace
 
 from app.oauth.protocol_request import ProtocolRequest
 from app.oauth.request_parsing import BASIC, POST, parse_credentials

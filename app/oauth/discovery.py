@@ -6,10 +6,10 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import Any
 
 from flask import Response, g
+from msgspec import Struct
 
 from app import config
 from app.fast_path.cache import ValidatedCache, put
@@ -134,8 +134,7 @@ def _for_unknown_clients(organization: OrganizationSnapshot) -> dict[str, Any]:
     return metadata
 
 
-@dataclass(frozen=True, slots=True)
-class _Document:
+class _Document(Struct, frozen=True):
     """The body, and the complete headers of a response with it and of one without (304)."""
 
     body: bytes

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
 from flask import Response
+from msgspec import Struct
 
 from app import config
 from app.oauth.failures import record_refusal
@@ -24,8 +24,7 @@ STATUS_LINES = {status.value: f"{status.value} {status.phrase}" for status in HT
 _JSON = (("Content-Type", "application/json"), ("Pragma", "no-cache"))
 
 
-@dataclass(slots=True)
-class ProtocolResponse:
+class ProtocolResponse(Struct):
     """A response with its complete headers."""
 
     status: int

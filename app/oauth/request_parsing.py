@@ -7,12 +7,12 @@ become a 500. Here every endpoint that takes a form takes only a form, each para
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import parse_qsl
 
 from authlib.oauth2.rfc6749 import JsonPayload, JsonRequest, OAuth2Payload, OAuth2Request
+from msgspec import Struct
 
 from app import config
 from app.oauth.protocol_request import ProtocolRequest
@@ -33,8 +33,7 @@ _URL = "https://gatehouse.invalid/"
 _NEW_REQUEST = vars(OAuth2Request("POST", _URL))
 
 
-@dataclass(frozen=True, slots=True)
-class Parameters:
+class Parameters(Struct, frozen=True):
     """Parameters by name, empty ones left out (RFC 6749 section 3.1), and the names that were repeated."""
 
     sent: Mapping[str, str]

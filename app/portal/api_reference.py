@@ -7,10 +7,10 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from flask import abort, current_app, request
+from msgspec import Struct
 
 from app.config import current
 from app.operations.directory.snapshots import OrganizationSnapshot
@@ -34,8 +34,7 @@ _VARIABLE = re.compile(r"([\w.-]+)/\{(\w+)\}")
 _OF_ROOT = re.compile(r"/oauth/|/\.well-known/o")
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(Struct, frozen=True):
     """An operation: ``node`` is its object in the document, ``shared`` the parameters of its path."""
 
     id: str
@@ -47,8 +46,7 @@ class Operation:
     shared: tuple[Mapping[str, Any], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class FieldRow:
+class FieldRow(Struct, frozen=True):
     """A parameter or field: ``limits`` describes its constraints."""
 
     name: str

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
 from urllib.parse import urlsplit
 
 from flask import request
+from msgspec import Struct
 
 from app.operations.audit.failed_requests import can_read_failed_requests
 from app.operations.audit.failure_groups import list_failure_groups
@@ -26,8 +26,7 @@ _MAX_ERROR_RATE = 0.01
 _RECENT = timedelta(days=7)
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Struct, frozen=True):
     """One thing that a client in production should have. ``tab`` is where to change it."""
 
     is_met: bool

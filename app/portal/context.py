@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import astuple, dataclass, field
 from typing import Any
 from urllib.parse import urlencode
 
 from flask import Blueprint, make_response, redirect, render_template, request
+from msgspec import Struct, field
+from msgspec.structs import astuple
 from werkzeug.wrappers import Response as BaseResponse
 
 from app.config import VERSION
@@ -80,8 +81,7 @@ PageResponse = str | BaseResponse | tuple[str, int]
 _MAX_SWITCHER_ENTRIES = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Undo:
+class Undo(Struct, frozen=True):
     """The form that reverses an action: its path, the permission that it requires, and its hidden fields."""
 
     path: str
@@ -89,8 +89,7 @@ class Undo:
     fields: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Confirmation:
+class Confirmation(Struct, frozen=True):
     """The page that asks before something ends for others: what stops, with numbers, and the button.
 
     ``parents`` are the labels and paths of the parent pages; the last one is where Cancel leads. ``note`` is a warning.
@@ -103,8 +102,7 @@ class Confirmation:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PortalContext:
+class PortalContext(Struct, frozen=True):
     """One request of a signed-in user to the pages of one organization."""
 
     organization: OrganizationSnapshot
@@ -284,8 +282,7 @@ def _switcher(organization: OrganizationSnapshot, home: SessionRecord) -> dict[s
     }
 
 
-@dataclass(frozen=True, slots=True)
-class NavigationEntry:
+class NavigationEntry(Struct, frozen=True):
     """One link of the sidebar; ``count`` is shown beside it if something waits there."""
 
     label: str

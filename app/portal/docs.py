@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from urllib.parse import urlsplit
 
 from flask import abort
 from markupsafe import Markup, escape
+from msgspec import Struct
 
 from app.config import ROOT
 from app.portal.context import PageResponse, PortalContext, portal_page, search_query
@@ -44,8 +44,7 @@ _BASE_URL, _ORGANIZATION = "https://id.example.com", "organizations/acme"
 _DOCS_URL = "/portal/{organization}/docs"
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """A page of the docs that matches a search: its title, the path below the organization's, and a line."""
 
     title: str

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from app.web.languages import lazy_gettext
 
 
-@dataclass(frozen=True, slots=True)
-class TypeLabel:
+class TypeLabel(Struct, frozen=True):
     """A type of client, for the card that chooses it and the badge that names it."""
 
     title: str
@@ -303,8 +302,7 @@ ACCESS_STATUSES: dict[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ChoiceLabel:
+class ChoiceLabel(Struct, frozen=True):
     """A choice, and what it means."""
 
     title: str

@@ -7,13 +7,13 @@ import json
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 from flask import abort, jsonify, request
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
+from msgspec import Struct
 
 from app.config import ROOT
 from app.operations.audit.usage import get_clients_traffic
@@ -64,8 +64,7 @@ _DAYS = 30
 _AUTHJS_CALLBACK = re.compile(r"/api/auth/callback/([\w-]+)")
 
 
-@dataclass(frozen=True, slots=True)
-class Snippet:
+class Snippet(Struct, frozen=True):
     """The central file of a quickstart: its highlighted code, and the languages to choose from (key, label)."""
 
     language: str

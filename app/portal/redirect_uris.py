@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from urllib.parse import quote
 
 from flask import jsonify, request
+from msgspec import Struct
 from werkzeug.wrappers import Response
 
 from app.operations.directory.snapshots import OrganizationSnapshot
@@ -41,8 +41,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """Whether one line can be registered, and what to know about it."""
 
     uri: str

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from urllib.parse import quote
 
 from flask import redirect
+from msgspec import Struct
 
 from app.operations.clients.client_records import list_clients
 from app.operations.store.rows import PageRequest
@@ -28,8 +28,7 @@ _PAGES_OF_IDS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SearchResult:
+class SearchResult(Struct, frozen=True):
     """One line of the results: its text, a second line, and the path below the organization's."""
 
     title: str

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from flask import request
+from msgspec import Struct
 from wtforms import (
     BooleanField,
     HiddenField,
@@ -55,8 +55,7 @@ UNITS = (
 Values = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class SettingInfo:
+class SettingInfo(Struct, frozen=True):
     """The default of a setting, and whether the organization has changed it."""
 
     default: str

@@ -6,13 +6,13 @@ The kind of a setting, its default and its reason come from the table in ``rules
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from app.web.languages import lazy_gettext
 
 
-@dataclass(frozen=True, slots=True)
-class Topic:
+class Topic(Struct, frozen=True):
     """One page of settings: ``groups`` maps each heading to the labels of its settings by path."""
 
     key: str

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 
 from markupsafe import Markup
+from msgspec import Struct
 
 from app.operations.audit.usage import CredentialTraffic, Traffic
 from app.portal.charts import CHART_HEIGHT, stacked_bars
 from app.web.languages import gettext, lazy_gettext, number, short_day, translate
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Struct, frozen=True):
     """How the page says that a figure was zero in the period before, is the same, or how it compares with it."""
 
     none: str
@@ -21,8 +20,7 @@ class Comparison:
     versus: str
 
 
-@dataclass(frozen=True, slots=True)
-class Period:
+class Period(Struct, frozen=True):
     """A period that a page can show: the value in the URL, its label, its length, and what its figures are of."""
 
     key: str
@@ -78,8 +76,7 @@ SERIES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class TrafficChart:
+class TrafficChart(Struct, frozen=True):
     """The chart of tokens by grant and of failed requests, with its legend and rows of the table."""
 
     svg: Markup

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 from uuid import UUID
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from app.rules.errors import Forbidden
 from app.rules.languages.translation import lazy_gettext
@@ -13,8 +15,7 @@ from app.rules.languages.translation import lazy_gettext
 ActorKind = Literal["user", "client", "system", "anonymous"]
 
 
-@dataclass(frozen=True, slots=True)
-class Actor:
+class Actor(Struct, frozen=True):
     """The caller of an operation. It is always passed as an argument.
 
     ``organization_id`` is the routing key of the organization it acts in, ``home_organization_id`` the one that the

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Self
+
+from msgspec import Struct
 
 from app.rules.languages.translation import lazy_gettext
 
@@ -13,8 +14,7 @@ from app.rules.languages.translation import lazy_gettext
 MAX_ERRORS = 100
 
 
-@dataclass(frozen=True, slots=True)
-class FieldError:
+class FieldError(Struct, frozen=True):
     """One invalid field of a request: its path (``redirect_uris[1]``), a stable code, and how to fix it."""
 
     field: str
@@ -22,8 +22,7 @@ class FieldError:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
+class Cause(Struct, frozen=True):
     """The reason why a client's request was rejected, for the client's developers.
 
     It is logged and never part of the OAuth response.

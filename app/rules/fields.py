@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
+
+from msgspec import Struct
 
 from app.rules.errors import FieldError, InvalidInput
 from app.rules.languages.translation import lazy_gettext
@@ -15,8 +16,7 @@ from app.rules.languages.translation import lazy_gettext
 MAX_UNKNOWN = 20
 
 
-@dataclass(frozen=True, slots=True)
-class FieldProblem:
+class FieldProblem(Struct, frozen=True):
     """A problem with one value: a stable code, and a message that says how to fix it."""
 
     code: str

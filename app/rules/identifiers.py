@@ -20,10 +20,11 @@ import secrets
 import time
 import zlib
 from base64 import urlsafe_b64encode
-from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
 from uuid import UUID
+
+from msgspec import Struct
 
 from app.rules.languages.translation import lazy_gettext as _
 
@@ -211,8 +212,7 @@ _REFRESH = re.compile(
 MAX_TOKEN_LENGTH = 160
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedToken:
+class ParsedToken(Struct, frozen=True):
     """The claims of a well-formed secret. None of them is verified yet."""
 
     kind: str

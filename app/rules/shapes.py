@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, cast, get_args, get_type_hints
 
+from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
 from pydantic import create_model as create_pydantic_model
 from pydantic_core import ErrorDetails, PydanticCustomError, core_schema
@@ -74,8 +74,7 @@ class Check:
         return value
 
 
-@dataclass(frozen=True, slots=True)
-class Text(Check):
+class Text(Check, Struct, frozen=True):
     """A text for display of at most ``max_length`` characters."""
 
     max_length: int
@@ -91,8 +90,7 @@ class Text(Check):
         return ({"minLength": self.min_length} if self.min_length else {}) | {"maxLength": self.max_length}
 
 
-@dataclass(frozen=True, slots=True)
-class OneOf(Check):
+class OneOf(Check, Struct, frozen=True):
     """One of a few words."""
 
     choices: Collection[str]
@@ -108,8 +106,7 @@ class OneOf(Check):
         return {"enum": list(self.choices)}
 
 
-@dataclass(frozen=True, slots=True)
-class Between(Check):
+class Between(Check, Struct, frozen=True):
     """A whole number within bounds, both included."""
 
     minimum: int
@@ -134,8 +131,7 @@ class Between(Check):
         return {"minimum": self.minimum, "maximum": self.maximum}
 
 
-@dataclass(frozen=True, slots=True)
-class Items(Check):
+class Items(Check, Struct, frozen=True):
     """A list with a bounded number of entries; ``unique`` rejects an entry that repeats an earlier one."""
 
     max_items: int
@@ -172,8 +168,7 @@ class Items(Check):
         return self._validate(value) if isinstance(value, (list, tuple)) else value
 
 
-@dataclass(frozen=True, slots=True)
-class Rule(Check):
+class Rule(Check, Struct, frozen=True):
     """A function that returns the problem of a value, and the JSON Schema keywords that describe it."""
 
     find_problem: Callable[[Any], FieldProblem | None]
@@ -186,8 +181,7 @@ class Rule(Check):
         return dict(self.keywords)
 
 
-@dataclass(frozen=True, slots=True)
-class PublicId(Check):
+class PublicId(Check, Struct, frozen=True):
     """The public id of an object: a prefix and 26 characters that sort by time."""
 
     prefix: str
@@ -218,8 +212,7 @@ class ClientId(Check):
         }
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectOf:
+class ObjectOf(Struct, frozen=True):
     """The fields of a JSON object that stays a mapping: ``Annotated[Mapping[str, Any], ObjectOf(AppRole)]``."""
 
     shape: type[Shape]
@@ -288,7 +281,7 @@ def create_shape(
     not_null: Collection[str] = (),
     extra: Mapping[str, Any] | None = None,
 ) -> type[Shape]:
-    """Return the shape of a request that sets the fields of ``source``, a dataclass or shape.
+    """Return the shape of a request that sets the fields of ``source``, a record or shape.
 
     Every field may be left out, except the ``required`` ones, and may be null, which means its default, except the
     ``required`` and the ``not_null`` ones. ``extra`` are types of further optional fields.

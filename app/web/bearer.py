@@ -10,7 +10,6 @@ import binascii
 import functools
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import unquote_plus
@@ -21,6 +20,7 @@ from authlib.oauth2.rfc6749 import TokenMixin, UnsupportedTokenTypeError
 from authlib.oauth2.rfc6750 import InvalidTokenError
 from flask import Response
 from flask import request as flask_request
+from msgspec import Struct, field
 
 from app.config import current
 from app.operations.clients import dpop_proofs
@@ -143,8 +143,7 @@ def protect(
 _protector = protect(ResourceProtector(), find_management_token, lambda: flask_request.path)
 
 
-@dataclass(frozen=True, slots=True)
-class ApiContext:
+class ApiContext(Struct, frozen=True):
     """An authenticated request: who acts, in which organization, and the checked query parameters."""
 
     actor: Actor

@@ -11,12 +11,12 @@ import hashlib
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
 from flask import after_this_request, g, request
+from msgspec import Struct, field
 from werkzeug.wrappers import Response
 
 from app.operations.store import clock
@@ -25,8 +25,7 @@ from app.rules.sealing import UnsealError, seal, unseal
 from app.web.browser_session import browser_id, once_cookie, sign_in_token
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
+class Notice(Struct, frozen=True):
     """A message about the last action, with the form that undoes it, for ``macros/status.html``."""
 
     text: str

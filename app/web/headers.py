@@ -12,11 +12,11 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, Literal, TypeVar
 
 from flask import Flask, Response, current_app, g, request, stream_with_context
+from msgspec import Struct
 from werkzeug.exceptions import MethodNotAllowed
 
 from app.config import Config, current
@@ -176,8 +176,7 @@ _PREFLIGHT_SECONDS = "600"
 _EXPOSED = ", ".join(("DPoP-Nonce", "ETag", "Location", "Retry-After", "WWW-Authenticate", "X-Request-Id"))
 
 
-@dataclass(frozen=True, slots=True)
-class _Policy:
+class _Policy(Struct, frozen=True):
     """The answer to a preflight request of an endpoint, and whether every page may read every response."""
 
     methods: str

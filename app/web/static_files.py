@@ -9,11 +9,11 @@ from __future__ import annotations
 import functools
 import hashlib
 import mimetypes
-from dataclasses import dataclass
 from typing import Any
 
 import rcssmin
 from flask import Flask, Response, abort, request
+from msgspec import Struct
 from werkzeug.wrappers import Response as BaseResponse
 
 from app.config import ROOT
@@ -23,8 +23,7 @@ _TYPES = {".js": "text/javascript"}
 """The same on every machine: browsers execute no module of another type."""
 
 
-@dataclass(frozen=True, slots=True)
-class StaticFile:
+class StaticFile(Struct, frozen=True):
     """The content as it is sent, and its hash."""
 
     content: bytes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from unittest import mock
 from urllib.parse import urlencode
 
 from flask import Flask
+from msgspec.structs import replace
 
 from app import config, create_app
 from app.fast_path.middleware import Endpoints, FastPathMiddleware
@@ -168,7 +168,7 @@ def test_exception_in_a_handler_is_500_without_details(app: Flask) -> None:
     def fail(_call: Any) -> None:
         raise RuntimeError("the cause")
 
-    status, body = send(app, environ(), dataclasses.replace(ENDPOINTS, posts={"token": fail}))
+    status, body = send(app, environ(), replace(ENDPOINTS, posts={"token": fail}))
     assert status == "500 Internal Server Error" and b"server_error" in body and b"cause" not in body
 
 

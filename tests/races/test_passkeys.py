@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 from flask import Flask
+from msgspec.structs import replace
 
 from app.operations.sign_in import passkeys
 from app.operations.sign_in.passkey_registration import begin_registration, finish_registration

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -11,6 +11,7 @@ from uuid import UUID
 
 import pyotp
 from flask import Flask, has_app_context
+from msgspec.structs import replace
 from sqlalchemy import update
 
 from app.extensions import db

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from app.cli.isolation.visitor import Reply
 from app.cli.isolation.world import Side, filled
@@ -12,8 +13,7 @@ from app.cli.isolation.world import Side, filled
 _METHODS = ("get", "post", "put", "delete")
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """An attack and its result; ``breach`` describes a successful one and is empty otherwise."""
 
     group: str

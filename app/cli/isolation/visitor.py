@@ -7,9 +7,10 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
+
+from msgspec import Struct
 
 _TIMEOUT_SECONDS = 15
 # Headers of the service. A proxy adds others, which differ for each response.
@@ -19,8 +20,7 @@ _OWN_HEADERS = frozenset(
 _PASSING_WORDS = re.compile(rb"req_[0-9a-z]{26}")
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Struct, frozen=True):
     """A response; names of ``headers`` are in lower case."""
 
     status: int

@@ -8,9 +8,10 @@ import re
 import secrets
 import time
 from base64 import urlsafe_b64encode
-from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from msgspec import Struct, field
 
 from app.cli.isolation.visitor import Visitor
 from app.operations.maintenance.isolation import REDIRECT_URI, IsolationOrganization
@@ -25,8 +26,7 @@ _VERIFIER = secrets.token_urlsafe(48)
 _CHALLENGE = urlsafe_b64encode(hashlib.sha256(_VERIFIER.encode()).digest()).decode().rstrip("=")
 
 
-@dataclass
-class Side:
+class Side(Struct):
     """One organization with its ids and tokens. ``ids`` are keyed by the names of path parameters."""
 
     corner: IsolationOrganization

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import ColumnElement, Select, bindparam, false, or_, select
 
 from app.extensions import db
@@ -43,8 +43,7 @@ _DELETION_ACTIONS = ("client.deleted", "resource.deleted")
 ACTIVITY_WINDOW = timedelta(days=90)
 
 
-@dataclass(frozen=True, slots=True)
-class AuditRecord(HasPublicId):
+class AuditRecord(HasPublicId, Struct, frozen=True):
     """One event. ``actor_organization`` is the slug of another organization that acted here (root), or None."""
 
     id_prefix = PREFIX
@@ -193,8 +192,7 @@ def _foreign_organization(row: Any) -> str | None:
         return str(row.actor_organization)
 
 
-@dataclass(frozen=True, slots=True)
-class NamedTarget:
+class NamedTarget(Struct, frozen=True):
     """The name of a target, or its last name if it was deleted."""
 
     name: str
@@ -329,8 +327,7 @@ _NAME_QUERIES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ActivityRecord:
+class ActivityRecord(Struct, frozen=True):
     """One event of a user's own account. ``client_id`` and ``client`` are the app that it concerns, if any."""
 
     id: UUID

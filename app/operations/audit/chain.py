@@ -11,12 +11,12 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct, field
 from sqlalchemy import ColumnElement, delete, exists, insert, not_, select
 from sqlalchemy.exc import IntegrityError
 
@@ -47,8 +47,7 @@ _EMPTY: Mapping[str, Any] = MappingProxyType({"length": 0, "head": GENESIS, "rem
 _log = logging.getLogger("gatehouse.audit")
 
 
-@dataclass(slots=True)
-class _Run:
+class _Run(Struct):
     """One run of the sealer: what it looks at, what it has done, and what it leaves to others or to a later run."""
 
     since: datetime | None = None
@@ -58,8 +57,7 @@ class _Run:
     stalled: list[datetime] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class ChainHead:
+class ChainHead(Struct, frozen=True):
     """The end of an organization's chain, as a checkpoint in the log has it."""
 
     organization_id: str

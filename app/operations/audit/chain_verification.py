@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct, field
 from sqlalchemy import func, select
 
 from app.config import current
@@ -39,8 +39,7 @@ _BATCH = 500
 _MAX_DISORDER = timedelta(minutes=10)
 
 
-@dataclass(frozen=True, slots=True)
-class ChainProblem:
+class ChainProblem(Struct, frozen=True):
     """One place where log and chain differ; ``kind`` is one of rules/audit/events.PROBLEMS."""
 
     kind: str
@@ -53,8 +52,7 @@ class ChainProblem:
         return PROBLEMS[self.kind]
 
 
-@dataclass(slots=True)
-class ChainVerification:
+class ChainVerification(Struct):
     """The result of a verification. ``removed`` of ``length`` links were deleted by retention, ``pending`` are not
     sealed yet.
 

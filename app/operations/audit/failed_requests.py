@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any, TypeVar
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import ColumnElement, Select, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
@@ -59,8 +59,7 @@ _causes: BoundedCache[str] = BoundedCache(10_000)
 _log = logging.getLogger("gatehouse.failed_requests")
 
 
-@dataclass(frozen=True, slots=True)
-class FailedRequestRecord(HasPublicId):
+class FailedRequestRecord(HasPublicId, Struct, frozen=True):
     """One failed request. ``similar`` counts those of the same client and cause in the day before, if requested."""
 
     id_prefix = PREFIX
@@ -194,8 +193,7 @@ def _record(row: Any, *, similar: int | None = None, since: datetime | None = No
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoggedRequest:
+class LoggedRequest(Struct, frozen=True, kw_only=True):
     """A request as the interface knows it. ``client`` is (organization key, row id) of the named client.
 
     ``parameters`` contain no secrets.
@@ -214,8 +212,7 @@ class LoggedRequest:
 R = TypeVar("R", bound=LoggedRequest)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RejectedRequest(LoggedRequest):
+class RejectedRequest(LoggedRequest, frozen=True, kw_only=True):
     """A rejected request.
 
     ``secret_digest`` and ``code_digest`` are digests of the client secret and the code that were sent, if any,

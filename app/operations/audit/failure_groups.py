@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import ColumnElement, Integer, Select, bindparam, case, false, func, select
 
 from app.extensions import db
@@ -40,8 +41,7 @@ _MANY_SECONDS = 15
 _PERIOD = {"organization_id", "since", "limit"}
 
 
-@dataclass(frozen=True, slots=True)
-class FailureGroup:
+class FailureGroup(Struct, frozen=True):
     """The failed requests of one cause in a period.
 
     ``clients`` are ids and names, those with most failures first. ``example_id`` is the public id of the last entry.

@@ -6,7 +6,7 @@ and no more: a scope must exist, and management scopes are never offered.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from app.operations.audit.failed_requests import FailedRequestRecord, get_failed_request
 from app.operations.clients.client_records import ClientRecord
@@ -21,8 +21,7 @@ from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound
 PKCE_FOR_PUBLIC_CLIENTS = "public_clients"
 
 
-@dataclass(frozen=True, slots=True)
-class FixOffer:
+class FixOffer(Struct, frozen=True):
     """A change and the version that it applies to.
 
     ``missing_permissions`` are those that the reader lacks. ``problem`` says why the rules refuse the change.

@@ -7,12 +7,13 @@ themselves out do not apply, because a public secret is not a safe way to sign i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID
 
+from msgspec import Struct, field
+from msgspec.structs import replace
 from sqlalchemy import delete, select, update
 
 from app.extensions import db
@@ -59,8 +60,7 @@ MAX_EMAILS_PER_HOUR = 20
 """Per organization, because a scanner that finds a whole repository must not fill mailboxes."""
 
 
-@dataclass(frozen=True, slots=True)
-class RevokedSecret:
+class RevokedSecret(Struct, frozen=True):
     """The revoked secret: its description, its name in the audit log, and its owner.
 
     ``follow_up`` are client secrets whose grants ``revoke_grants_of_secrets`` revokes afterwards. If the process dies

@@ -6,11 +6,11 @@ A sample answers "did it arrive?". How many requests there were is in the usage 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import Select, select
 
 from app.models.audit import SampledRequest
@@ -37,8 +37,7 @@ FAILED, SUCCEEDED = "failed", "succeeded"
 OUTCOMES = (FAILED, SUCCEEDED)
 
 
-@dataclass(frozen=True, slots=True)
-class SampleRecord:
+class SampleRecord(Struct, frozen=True):
     """A successful request in the list."""
 
     id: UUID

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import Select, func, select
 
 from app.extensions import db
@@ -51,8 +52,7 @@ MAX_USER_ROWS = 50_000
 _TRAFFIC = (TOKENS, FAILED, REQUESTS, SIGN_INS)
 
 
-@dataclass(frozen=True, slots=True)
-class Bucket:
+class Bucket(Struct, frozen=True):
     """The figures of one hour or day. ``sign_ins`` are sessions; for clients, codes and device codes redeemed."""
 
     start: datetime
@@ -69,8 +69,7 @@ class Bucket:
         return self.sign_in + self.refresh + self.service + self.exchange
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
+class Totals(Struct, frozen=True):
     """The sums of a period. ``requests`` are those of authenticated clients that succeeded.
 
     ``active_users`` signed in at least once, None if not known: for single clients. ``has_more_users``: there are more.
@@ -89,16 +88,14 @@ class Totals:
         return error_rate(self.requests, self.failed)
 
 
-@dataclass(frozen=True, slots=True)
-class CauseCount:
+class CauseCount(Struct, frozen=True):
     """How many requests failed for a cause of ``rules/audit/failed_requests``."""
 
     cause: str
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class Traffic:
+class Traffic(Struct, frozen=True):
     """A period until now. ``interval`` is "hour" or "day", the length of each bucket; the last one is under way.
 
     ``previous`` are the totals of as long a period, as far into it, immediately before.
@@ -112,8 +109,7 @@ class Traffic:
     causes: tuple[CauseCount, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ClientTraffic:
+class ClientTraffic(Struct, frozen=True):
     """The last days of one client, each a bucket."""
 
     client_id: str
@@ -127,8 +123,7 @@ class ClientTraffic:
         return self.totals.error_rate
 
 
-@dataclass(frozen=True, slots=True)
-class CredentialHours:
+class CredentialHours(Struct, frozen=True):
     """How often a secret authenticated the client in each hour, successful or not.
 
     Without ``credential_id`` these are the requests without a secret: signed with the client's keys.
@@ -147,8 +142,7 @@ class CredentialHours:
         return sum(self.counts)
 
 
-@dataclass(frozen=True, slots=True)
-class CredentialTraffic:
+class CredentialTraffic(Struct, frozen=True):
     """The hours of a period, and the use of each secret in them: the newest secret first.
 
     ``secrets`` are all secrets of the client that are listed, used or not.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from msgspec import Struct
 from sqlalchemy import func, select
 
 from app.extensions import db
@@ -55,8 +55,7 @@ GROUPS = (DETAIL, CLIENT_ID, CREDENTIAL_ID)
 FILTERS = ("since", "until", "interval", "metric", "client_id", "group_by")
 
 
-@dataclass(frozen=True, slots=True)
-class UsageCount:
+class UsageCount(Struct, frozen=True):
     """One sum. ``detail``, ``client_id`` and ``credential_id`` are None unless it was asked to be grouped by them."""
 
     start: datetime
@@ -67,8 +66,7 @@ class UsageCount:
     credential_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Struct, frozen=True):
     """Sums by hour or day from ``since`` until before ``until``, both at the start of one. Zeros are left out."""
 
     interval: str
@@ -116,8 +114,7 @@ def get_usage(actor: Actor, slug: str, filters: Mapping[str, str]) -> Usage:
     return Usage(asked.interval, asked.since, asked.until, tuple(counts))
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
+class _Asked(Struct, frozen=True):
     interval: str
     since: datetime
     until: datetime

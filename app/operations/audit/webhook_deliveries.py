@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import Select, select, update
 
 from app.extensions import db
@@ -46,8 +46,7 @@ MAX_MANUAL_DELIVERIES_PER_HOUR = 120
 _GONE = 410
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveryRecord(HasPublicId):
+class DeliveryRecord(HasPublicId, Struct, frozen=True):
     """A delivery; ``status`` is pending, retrying, delivered or failed, and the rest describes the last attempt.
 
     ``body`` is what was sent, for actors who may read the audit log, and None for others.
@@ -219,8 +218,7 @@ class _OrganizationSuspended(DomainError):
     """The organization is suspended, so its deliveries wait."""
 
 
-@dataclass(frozen=True, slots=True)
-class _WebhookRequest:
+class _WebhookRequest(Struct, frozen=True):
     """The request to send; ``secrets`` are in clear text."""
 
     webhook_id: UUID
@@ -230,8 +228,7 @@ class _WebhookRequest:
     secrets: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Attempt:
+class _Attempt(Struct, frozen=True):
     """The result of an attempt; ``status`` is None if no complete response arrived."""
 
     milliseconds: int

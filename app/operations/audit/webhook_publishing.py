@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import bindparam, select
 
 from app.extensions import db
@@ -40,8 +40,7 @@ _FIND_ENABLED = CompiledQuery(
 KIND = "webhook"
 
 
-@dataclass(frozen=True, slots=True)
-class WebhookSubscription:
+class WebhookSubscription(Struct, frozen=True):
     """An enabled webhook and the event types that it subscribes to."""
 
     id: UUID

@@ -7,11 +7,11 @@ the URL or seeing the secret requires a recent sign-in, so that an unattended br
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import func, select, update
 
 from app.config import current
@@ -45,8 +45,7 @@ GONE, FAILING, BACKLOG = "gone", "failing", "backlog"
 _SLOW_AFTER = timedelta(minutes=10)
 
 
-@dataclass(frozen=True, slots=True)
-class WebhookRecord(HasPublicId):
+class WebhookRecord(HasPublicId, Struct, frozen=True):
     """A webhook without its secret; ``disabled_because`` is person, failing, gone or backlog."""
 
     id_prefix = PREFIX
@@ -130,8 +129,7 @@ def record_webhook_event(actor: Actor, action: str, webhook_id: UUID, **facts: A
     audit.record(actor, action, "webhook", public_id(PREFIX, webhook_id), **facts)
 
 
-@dataclass(frozen=True, slots=True)
-class SignedWebhook:
+class SignedWebhook(Struct, frozen=True):
     """A webhook with its new signing secret in clear text, which is shown only once."""
 
     record: WebhookRecord

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import Select, bindparam, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
@@ -94,8 +95,7 @@ def notify_administrators(actor: Actor, client: ClientSnapshot, reason: str) -> 
     email_administrators(organization, "client_requested", values)
 
 
-@dataclass(frozen=True, slots=True)
-class ClientRequestRecord(HasPublicId):
+class ClientRequestRecord(HasPublicId, Struct, frozen=True):
     """A request, for the administrators who decide about it.
 
     ``redirect_hosts`` are the hosts of the client's redirect URIs, or their schemes for an app's private scheme.
@@ -153,8 +153,7 @@ def build_record(row: Any) -> ClientRequestRecord:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class OwnClientRequest:
+class OwnClientRequest(Struct, frozen=True):
     """A member's own request for a client. ``message`` is the administrator's, of a declined request."""
 
     status: str

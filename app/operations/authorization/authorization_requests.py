@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import bindparam, insert, select, update
 
 from app.extensions import db
@@ -97,8 +98,7 @@ def expire_oldest(actor: Actor, browser: bytes) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class RequestParameters:
+class RequestParameters(Struct, frozen=True):
     """The effective parameters of a request. ``refusal`` is the error for the client, if any.
 
     The error may be sent by redirect only after client and redirect URI were validated. ``sent`` are then the plain
@@ -160,8 +160,7 @@ def _refused(sent: Mapping[str, str], code: str, message: str) -> RequestParamet
     return RequestParameters(sent, refusal=refusal)
 
 
-@dataclass(frozen=True, slots=True)
-class AuthorizationRequestRecord:
+class AuthorizationRequestRecord(Struct, frozen=True):
     """An open request. ``sent`` are the parameters that the client sent."""
 
     id: UUID

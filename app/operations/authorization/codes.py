@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hmac
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import bindparam, select, update
 
 from app.fast_path.compiled_query import CompiledQuery, insert_into
@@ -82,8 +83,7 @@ _CLAIM = CompiledQuery(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PresentedCode:
+class PresentedCode(Struct, frozen=True):
     """The parameters with which a client redeems a code (RFC 6749 section 4.1.3, RFC 7636 section 4.5)."""
 
     code: str
@@ -92,8 +92,7 @@ class PresentedCode:
     resources: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayedCode:
+class ReplayedCode(Struct, frozen=True):
     """A client used its code a second time: everything issued from it was revoked (RFC 6749 section 4.1.2)."""
 
 

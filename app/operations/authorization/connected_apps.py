@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import ColumnElement, ScalarSelect, Select, delete, exists, func, or_, select, true
 from sqlalchemy.orm import InstrumentedAttribute
 
@@ -33,8 +33,7 @@ MAX_LISTED = 200
 PREFIX = "con"
 
 
-@dataclass(frozen=True, slots=True)
-class ConsentRecord(HasPublicId):
+class ConsentRecord(HasPublicId, Struct, frozen=True):
     """A connected app. ``id`` is the consent's, or the client's if it has grants without a consent."""
 
     id_prefix = "con"
@@ -221,8 +220,7 @@ def _record_withdrawal(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class UserConsentRecord(HasPublicId):
+class UserConsentRecord(HasPublicId, Struct, frozen=True):
     """A consent that is valid, or that expired while the client still has an active grant."""
 
     id_prefix = PREFIX

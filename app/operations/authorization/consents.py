@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import bindparam, delete, or_, select, update
 
 from app.extensions import db
@@ -125,8 +126,7 @@ def _has_any_scope(scope: str, claims: Mapping[str, Any] | None, scopes: Collect
     return not {*scope.split(), *required_scopes(claims)}.isdisjoint(scopes)
 
 
-@dataclass(frozen=True, slots=True)
-class ConsentState:
+class ConsentState(Struct, frozen=True):
     """The current state of a user's consent for a client.
 
     ``scopes`` are those that it covers: none if there is no consent, if it expired, or if the app has changed since.

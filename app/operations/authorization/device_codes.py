@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import bindparam, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
@@ -154,8 +154,7 @@ def _enforce_pending_limit(actor: Actor, client: ClientSnapshot) -> None:
             ).with_cause("device_too_many", expected=f"at most {bound} at a time")
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceRequest:
+class DeviceRequest(Struct, frozen=True):
     """A pending device. ``scopes`` are the requested ones that its client may still have.
 
     ``resources`` are the requested resource indicators, ``bare_resources`` those without any of the scopes.
@@ -334,8 +333,7 @@ def _page_digest(request: DeviceRequest, session: SessionRecord) -> bytes:
     return page_digest(client.client_id, client.version, session.public_id, requested)
 
 
-@dataclass(frozen=True, slots=True)
-class DevicePoll:
+class DevicePoll(Struct, frozen=True):
     """A device code as a poll of its client finds it."""
 
     id: UUID

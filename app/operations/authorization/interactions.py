@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
+
+from msgspec import Struct
 
 from app.operations.authorization import playground
 from app.operations.authorization.authorization_requests import AuthorizationRequestRecord
@@ -33,8 +34,7 @@ NATIVE = "native"
 DECIDE_PERMISSION = "clients:trust"
 
 
-@dataclass(frozen=True, slots=True)
-class Interaction:
+class Interaction(Struct, frozen=True):
     """The next step, the state of the user's consent, and the scopes of a code issued without a page.
 
     ``trial_ends_at`` is set for a user who tries a client in the playground that they could not allow: the access ends

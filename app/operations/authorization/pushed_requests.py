@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import ColumnElement, bindparam, insert, select, update
 
 from app.extensions import db
@@ -83,16 +83,14 @@ _FIND = CompiledQuery(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PushedResponse:
+class PushedResponse(Struct, frozen=True):
     """The response to a pushed request (RFC 9126 section 2.2); ``expires_in`` is in seconds."""
 
     request_uri: str
     expires_in: int
 
 
-@dataclass(frozen=True, slots=True)
-class PushedRequestRecord:
+class PushedRequestRecord(Struct, frozen=True):
     """A pending request; ``sent`` are its parameters."""
 
     id: UUID

@@ -7,10 +7,10 @@ token is issued or used, so that a withdrawal takes effect at once.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import func, or_, select
 
 from app.extensions import db
@@ -56,8 +56,7 @@ MAX_COUNTED = 1000
 MAX_LOOKED_AT = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class WithdrawalPreview:
+class WithdrawalPreview(Struct, frozen=True):
     """The impact of withdrawing access: active tokens that are revoked, at most 1,000, which means "or more"."""
 
     access: AccessRecord

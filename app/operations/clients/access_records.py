@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import ColumnElement, Select, bindparam, false, func, select
 
 from app.fast_path.compiled_query import CompiledQuery
@@ -33,8 +33,7 @@ class AlreadyDecided(Conflict):
     code = "already_decided"
 
 
-@dataclass(frozen=True, slots=True)
-class AccessRecord(HasPublicId):
+class AccessRecord(HasPublicId, Struct, frozen=True):
     """The access of a client to an API, or a request for it."""
 
     id_prefix = PREFIX

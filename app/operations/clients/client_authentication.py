@@ -7,9 +7,10 @@ import hmac
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
+
+from msgspec import Struct
 
 from app.config import current
 from app.fast_path import cache
@@ -217,8 +218,7 @@ def _is_first_use(client: ClientSnapshot, valid: ValidAssertion) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Presented:
+class Presented(Struct, frozen=True):
     """The credentials in a request: the method, ``client_id``, and the secret or assertion.
 
     ``url`` is the endpoint that received an assertion. ``is_claimed``: this request has already used it up.
@@ -319,8 +319,7 @@ class KeysUnavailable(Unavailable):
     cause = Cause("client_keys_unavailable")
 
 
-@dataclass(frozen=True, slots=True)
-class _Fetched:
+class _Fetched(Struct, frozen=True):
     """Keys fetched from a URL. ``read_at`` (None if never) and ``tried_at`` are monotonic seconds."""
 
     keys: Sequence[Mapping[str, Any]]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -47,8 +46,7 @@ FILTERS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientRecord(ClientMetadata):
+class ClientRecord(ClientMetadata, frozen=True, kw_only=True):
     """A client as administrators and developers see it. ``organization_id`` is the organization's key."""
 
     id: UUID

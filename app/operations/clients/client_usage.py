@@ -6,11 +6,11 @@ Previews check the same permissions as the change, which checks them again.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import func, update
 from sqlalchemy.exc import IntegrityError
 
@@ -121,16 +121,14 @@ def _write(
     insert_or_update(CredentialUse, key, {"last_used_at": now, "expires_at": now + RETENTION}, id=new_id())
 
 
-@dataclass(frozen=True, slots=True)
-class ClientDeletionPreview:
+class ClientDeletionPreview(Struct, frozen=True):
     """The client, and its active secrets as far as the actor can see them."""
 
     client: ClientRecord
     secrets: tuple[CredentialRecord, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ClientCredentials:
+class ClientCredentials(Struct, frozen=True):
     """A client with its secrets. ``secrets`` is None if the actor cannot see them."""
 
     client: ClientRecord
@@ -148,8 +146,7 @@ class ClientCredentials:
         return [secret for secret in self.secrets or () if not secret.is_live]
 
 
-@dataclass(frozen=True, slots=True)
-class CredentialPreview:
+class CredentialPreview(Struct, frozen=True):
     """One secret of a client. ``is_last`` is set if no other secret is active."""
 
     client: ClientRecord

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from msgspec import Struct
 from sqlalchemy import delete, select, update
 
 from app.extensions import db
@@ -78,8 +78,7 @@ _MAX_ATTEMPTS = 10
 _EMPTY_METADATA = ClientMetadata(name="", type="")
 
 
-@dataclass(frozen=True, slots=True)
-class DeletedClient:
+class DeletedClient(Struct, frozen=True):
     """Numbers of items revoked with a deleted client. Each stops at 1,000, which means "or more"."""
 
     access_tokens: int
@@ -94,16 +93,14 @@ class TooManyClients(Conflict):
     code = "too_many_clients"
 
 
-@dataclass(frozen=True, slots=True)
-class ClientOrigin:
+class ClientOrigin(Struct, frozen=True):
     """The source of a registration. ``metadata_document_uri`` is its ``client_id``, if it is identified by a URL."""
 
     source: str = PERSON
     metadata_document_uri: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RegisteredClient:
+class RegisteredClient(Struct, frozen=True):
     """A new client. ``secret`` is in clear, only in this response, or None if the client has no secret."""
 
     client: ClientRecord
@@ -112,8 +109,7 @@ class RegisteredClient:
     warnings: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class UpdatedClient:
+class UpdatedClient(Struct, frozen=True):
     """The client after an update, and the names of the fields that changed."""
 
     client: ClientRecord
@@ -199,7 +195,7 @@ def delete_client(actor: Actor, client_id: str, *, expected_version: ExpectedVer
             counts = DeletedClient(tokens, grants, consents, revoke_all_secrets(actor, row))
             _delete_registration_keys(row)
             logos.delete_logo(row)
-            after = {name: getattr(counts, name) for name in counts.__dataclass_fields__}
+            after = {name: getattr(counts, name) for name in counts.__struct_fields__}
             _record_event(actor, "client.deleted", row, before={"name": row.name}, after=after)
             return counts
     raise client_busy_error()

@@ -7,9 +7,9 @@ transaction as the secret's revocation lets the dispatcher finish this if the pr
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import select, update
 
 from app.extensions import db
@@ -43,8 +43,7 @@ _MAX_BATCHES = 5_000
 _MAX_BATCHES_PER_DELIVERY = 20
 
 
-@dataclass(frozen=True, slots=True)
-class RevokedCredentials:
+class RevokedCredentials(Struct, frozen=True):
     """Numbers of revoked secrets and tokens. ``tokens`` stops at 1,000, which means "or more"."""
 
     credentials: int

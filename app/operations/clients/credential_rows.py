@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import Select, func, literal, or_, select, union_all, update
 
 from app.extensions import db
@@ -47,16 +47,14 @@ MAX_IP_ADDRESSES = 20
 MAX_NAMES_CHECKED = 50
 
 
-@dataclass(frozen=True, slots=True)
-class IpAddressUse:
+class IpAddressUse(Struct, frozen=True):
     """An IP address that a secret was used from, and when it was last."""
 
     address: str
     last_used_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class CredentialRecord(HasPublicId):
+class CredentialRecord(HasPublicId, Struct, frozen=True):
     """A secret without its value. ``live_tokens`` stops at 1,000. ``verdict`` says whether it can be revoked.
 
     ``previous_expires_at`` is the expiry before the rotation that retires it.

@@ -6,11 +6,11 @@ Digests verify a secret, and sealed copies let it be viewed again.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import func, select, update
 
 from app.extensions import db
@@ -63,8 +63,7 @@ class NotRevealable(Conflict):
     code = "not_revealable"
 
 
-@dataclass(frozen=True, slots=True)
-class NewCredential:
+class NewCredential(Struct, frozen=True):
     """A new secret in clear. ``retired`` are the previous secrets that now expire."""
 
     credential: CredentialRecord

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import select, update
 
 from app.database import ACROSS
@@ -62,16 +63,14 @@ _READ_ONLY = (
 _MAY_ADD_SECRET = frozenset({"clients:read", "credentials:read", "credentials:write"})
 
 
-@dataclass(frozen=True, slots=True)
-class RegistrationPermit:
+class RegistrationPermit(Struct, frozen=True):
     """Permission to register in the organization; ``token`` is the initial access token that it costs, if any."""
 
     organization: OrganizationSnapshot
     token: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Registration:
+class Registration(Struct, frozen=True):
     """A client as its own management endpoint shows it.
 
     ``secret`` is set in clear text if it was generated just now; ``secret_expires_at`` is its expiry, and

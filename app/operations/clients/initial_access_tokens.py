@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import select, update
 
 from app.extensions import db
@@ -37,8 +38,7 @@ MAX_ACTIVE_TOKENS = 100
 LIVE, EXPIRED, REVOKED, USED_UP = "live", "expired", "revoked", "used_up"
 
 
-@dataclass(frozen=True, slots=True)
-class RegistrationTokenRecord(HasPublicId):
+class RegistrationTokenRecord(HasPublicId, Struct, frozen=True):
     """An initial access token without its value. ``status`` is live, expired, revoked or used_up."""
 
     id_prefix = "ria"
@@ -60,8 +60,7 @@ class RegistrationTokenRecord(HasPublicId):
         return compute_version(self.id, self.status, self.expires_at)
 
 
-@dataclass(frozen=True, slots=True)
-class NewRegistrationToken:
+class NewRegistrationToken(Struct, frozen=True):
     """A new token. ``token`` is its value, returned only once."""
 
     record: RegistrationTokenRecord

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import time
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import bindparam, delete, select, update
 from sqlalchemy.exc import IntegrityError
 
@@ -74,8 +75,7 @@ class DocumentRefused(UnredirectableError):
     """The metadata document could not be fetched or does not describe a valid client."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Copy:
+class _Copy(Struct, frozen=True):
     """The client created from a document, and when the document was fetched and expires."""
 
     row_id: UUID
@@ -83,8 +83,7 @@ class _Copy:
     fresh_until: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class _Document:
+class _Document(Struct, frozen=True):
     """The fields of a client from a fetched document, and when it expires."""
 
     fields: dict[str, Any]

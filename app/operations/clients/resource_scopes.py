@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 from sqlalchemy import ColumnElement, String, delete, func, literal, or_, select
 
 from app.extensions import db
@@ -42,8 +42,7 @@ class ScopesInUse(Conflict):
         super().__init__(f"This is used by {counted}. {advice}", details={"clients": clients})
 
 
-@dataclass(frozen=True, slots=True)
-class ScopeHolder:
+class ScopeHolder(Struct, frozen=True):
     """A client that has at least one of the scopes or resources."""
 
     client_id: str

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import bindparam, delete, false, func, literal, or_, select, update
 
 from app.config import current
@@ -74,8 +74,7 @@ MAX_RESOURCES = 200
 _MAX_ATTEMPTS = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceRecord(HasPublicId, ResourceFields):
+class ResourceRecord(HasPublicId, ResourceFields, frozen=True, kw_only=True):
     """A resource as administrators and developers see it. ``organization_id`` is the organization's key."""
 
     id_prefix = "res"
@@ -88,16 +87,14 @@ class ResourceRecord(HasPublicId, ResourceFields):
     updated_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class UpdatedResource:
+class UpdatedResource(Struct, frozen=True):
     """The resource after an update, and the names of the fields that changed."""
 
     resource: ResourceRecord
     changed: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class DeletedResource:
+class DeletedResource(Struct, frozen=True):
     """Numbers of scopes deleted with a resource, and of clients that lost them."""
 
     scopes: int

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import literal, select, true, tuple_, update
 
 from app.database import ACROSS
@@ -45,8 +45,7 @@ _Position = tuple[datetime, str, UUID]
 _POSITION_TYPES = (Credential.expires_at.type, Credential.organization_id.type, Credential.id.type)
 
 
-@dataclass(frozen=True, slots=True)
-class Rotation:
+class Rotation(Struct, frozen=True):
     """A rotation in progress. Without ``old`` secrets there is none, and everything else is empty.
 
     ``new`` is the newest active secret that is not retiring. ``is_safe`` says whether the old ones can be

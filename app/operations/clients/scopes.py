@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import ColumnElement, Select, bindparam, func, literal, or_, select, true, update
 from sqlalchemy.exc import IntegrityError
 
@@ -56,8 +57,7 @@ IDENTITY_SCOPES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ScopeRecord:
+class ScopeRecord(Struct, frozen=True):
     """One scope. ``title`` is None until someone sets the text for the consent page."""
 
     name: str

@@ -8,6 +8,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
+
 from app.models import client as client_model
 from app.models import organization as organization_model
 from app.operations.store import clock
@@ -83,8 +85,7 @@ class OrganizationSnapshot:
         return is_before_cutoff(changed_at or created_at, self.passwords_not_before)
 
 
-@dataclass(frozen=True, slots=True)
-class SecretSnapshot:
+class SecretSnapshot(Struct, frozen=True):
     """One secret that can authenticate the client."""
 
     id: UUID
@@ -92,8 +93,7 @@ class SecretSnapshot:
     expires_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
-class SecretCutoffs:
+class SecretCutoffs(Struct, frozen=True):
     """When a secret stopped working, and which of the tokens issued with it are revoked.
 
     ``tokens_expire_at`` is set if the secret's tokens expire together with it.
@@ -218,8 +218,7 @@ class ClientSnapshot:
         return bool(self.document["token_endpoint_auth_method"] == "none")
 
 
-@dataclass(frozen=True, slots=True)
-class AuthenticatedClient:
+class AuthenticatedClient(Struct, frozen=True):
     """A client that authenticated, and the secret it used.
 
     ``credential_id`` is None for a public client and for one that signs assertions. ``dpop_jkt`` is the thumbprint

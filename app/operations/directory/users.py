@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import ColumnElement, bindparam, select, update
 
 from app.extensions import db
@@ -57,8 +57,7 @@ _NEXT_SCHEME = CompiledQuery(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class UserSnapshot(HasPublicId):
+class UserSnapshot(HasPublicId, Struct, frozen=True):
     """A user, without the password hash."""
 
     id_prefix = "usr"  # Also the subject of tokens.
@@ -89,7 +88,7 @@ class UserSnapshot(HasPublicId):
 
         ``rules/tokens/claims`` decides which scope releases which claim.
         """
-        known = {name: value for name, value in self.profile.items() if name in Profile.__dataclass_fields__}
+        known = {name: value for name, value in self.profile.items() if name in Profile.__struct_fields__}
         return Profile(
             **{
                 **known,

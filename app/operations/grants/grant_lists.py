@@ -6,11 +6,12 @@ Tokens are not listed individually. They are valid only as long as their grant.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import Select, false, select
 
 from app.models.base import is_same
@@ -40,8 +41,7 @@ _COLUMNS: tuple[Any, ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class GrantRecord(HasPublicId):
+class GrantRecord(HasPublicId, Struct, frozen=True):
     """One active grant. ``revoked_at`` is set only in the response to its revocation.
 
     ``expires_at`` is when it expires at the latest, even if it is not refreshed.

@@ -6,12 +6,12 @@ Rotation and revocation are each one conditional UPDATE of the grant's row.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import (
     ColumnElement,
     Integer,
@@ -88,8 +88,7 @@ _REVOKE = CompiledQuery(_REVOKE_ACTIVE)
 _REVOKE_UNROTATED = CompiledQuery(_REVOKE_ACTIVE.where(Grant.refresh_digest == bindparam("current_digest")))
 
 
-@dataclass(frozen=True, slots=True)
-class NewGrant:
+class NewGrant(Struct, frozen=True):
     """A grant of a user that is not stored yet.
 
     ``resources`` are all that were allowed, ``requested_resources`` those that this token request is for (RFC
@@ -115,8 +114,7 @@ class NewGrant:
     has_room: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimedGrant:
+class ClaimedGrant(Struct, frozen=True):
     """A grant whose code this transaction has claimed.
 
     ``is_stored`` means that an earlier attempt of the same transaction was committed after all.
@@ -416,16 +414,14 @@ def _revoke_oldest(actor: Actor, client: ClientSnapshot, user_id: UUID) -> None:
         log_revocation(actor.organization_id, "grant", grant_id.bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class UnstoredRows:
+class UnstoredRows(Struct, frozen=True):
     """The rows of an access token that is not stored: its own, and that of a status list if it is in one."""
 
     token: Mapping[str, Any]
     entry: Mapping[str, Any] | None
 
 
-@dataclass(frozen=True, slots=True)
-class TokenSnapshot:
+class TokenSnapshot(Struct, frozen=True):
     """An active access token with its client, user and grant.
 
     ``user`` is set if it was asked for, ``unstored`` are the token's rows if it has none.

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import and_, delete, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import aliased
@@ -53,8 +53,7 @@ class _LostRace(Exception):
     """Another worker took the same step first."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Key:
+class _Key(Struct, frozen=True):
     limits: Bounds
     organization_id: str
     id: UUID

@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, OKPKey, RSAKey, import_key
 from joserfc.jws import JWSRegistry
+from msgspec import Struct
 from sqlalchemy import insert, select
 from sqlalchemy.exc import IntegrityError
 
@@ -44,8 +45,7 @@ _JWK_TYPES: dict[str, type[RSAKey] | type[ECKey] | type[OKPKey]] = {"RSA": RSAKe
 _generation_locks = tuple(threading.Lock() for _ in range(64))
 
 
-@dataclass(frozen=True, slots=True)
-class SigningKeySnapshot:
+class SigningKeySnapshot(Struct, frozen=True):
     """An active signing key."""
 
     kid: str

@@ -9,7 +9,6 @@ import functools
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from datetime import datetime
 from email.headerregistry import Address
 from email.message import EmailMessage
@@ -18,6 +17,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from app.config import ROOT, current
 from app.operations.directory.lookups import get_organization_by_id
@@ -35,8 +36,7 @@ RECEIVER = "mail"
 """All emails share one receiver, so that a mail server that is down costs one attempt per pause and one thread."""
 
 
-@dataclass(frozen=True, slots=True)
-class Email:
+class Email(Struct, frozen=True):
     """An email to send. It is dropped after ``until``, when its content is no longer true.
 
     Without ``language``, the language is chosen on delivery, by the email address.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
+from msgspec import Struct
 from sqlalchemy import Connection, text
 
 from app.config import Config, is_loopback_url
@@ -43,8 +43,7 @@ MEGABYTE = 1 << 20
 TLS_PARAMETER = "?ssl_ca=/etc/gatehouse/database-ca.pem"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """The result of one check; ``fix`` says what to do unless it is ok."""
 
     level: Literal["ok", "warning", "problem"]

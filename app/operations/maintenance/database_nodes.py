@@ -12,10 +12,10 @@ import socketserver
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import MySQLdb
+from msgspec import Struct
 
 from app.database import node_connector
 from app.database_engine import is_donor, why_not_writable
@@ -29,8 +29,7 @@ SILENCE_SECONDS = 5.0
 _REFUSAL_SECONDS = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class NodeState:
+class NodeState(Struct, frozen=True):
     """What a node said last: why it cannot be written, or None if it can. ``is_donor``: it copies itself to another."""
 
     why_not: str | None

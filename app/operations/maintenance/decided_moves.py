@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from msgspec import Struct
 from sqlalchemy import ColumnElement, select, update
 
 from app.extensions import db
@@ -37,8 +37,7 @@ from app.rules.errors import Conflict
 _RETENTION = timedelta(days=30)
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Struct, frozen=True):
     """Whether the target serves a moved organization, and what differs between the cells, by table."""
 
     is_served_there: bool

@@ -11,10 +11,11 @@ import math
 import secrets
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
+
+from msgspec import Struct
 
 from app.config import current
 from app.operations.audit.failed_requests import RejectedRequest, store_rejected_requests
@@ -141,8 +142,7 @@ _CODE = {"grant_type": AUTHORIZATION_CODE, "code": _HIDDEN, "code_verifier": _HI
 _HOURS_OF_FAILURES = (1, 1, 2, 9, 27, 28, 50, 75, 75, 76, 120, 150, 220, 300, 301, 420, 530)
 
 
-@dataclass(frozen=True, slots=True)
-class DemoUser:
+class DemoUser(Struct, frozen=True):
     """A user who can sign in; ``password`` is in clear text only here."""
 
     organization_id: str
@@ -151,8 +151,7 @@ class DemoUser:
     role: str
 
 
-@dataclass(frozen=True, slots=True)
-class DemoClient:
+class DemoClient(Struct, frozen=True):
     """A client with its secret in clear text, or None for a public client."""
 
     name: str
@@ -160,8 +159,7 @@ class DemoClient:
     client_secret: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class DemoData:
+class DemoData(Struct, frozen=True):
     """The users, the clients that were created now, and the client of the demo app in the issuer's organization."""
 
     sign_ins: tuple[DemoUser, ...]

@@ -6,9 +6,9 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec import Struct
 from sqlalchemy import exc
 
 from app.config import KEY_FILES, ROOT, Config, find_fault, find_wrapped
@@ -36,8 +36,7 @@ _SHARED_FILE_SYSTEMS = ("nfs", "cifs", "smb", "ceph", "gluster", "fuse.sshfs", "
 _PROBE = "doctor"
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
+class Diagnosis(Struct, frozen=True):
     """All findings of a run."""
 
     findings: tuple[Finding, ...]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import delete, or_, select, update
 
 from app.extensions import db
@@ -48,8 +49,7 @@ _ACCESS_FIELDS = frozenset({"status", "approval"})
 _ID_BATCH = 500
 
 
-@dataclass(frozen=True, slots=True)
-class ExportedEvent:
+class ExportedEvent(Struct, frozen=True):
     """An event of an audit export: ``organization`` is the slug, ``before`` and ``after`` are the changed fields."""
 
     id: str

@@ -6,9 +6,9 @@ Every query is bounded and uses an index, and none waits for anything but the da
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from msgspec import Struct
 from sqlalchemy import ColumnElement, case, func, select
 
 from app.config import current
@@ -42,8 +42,7 @@ _TEST_EMAILS_PER_HOUR = 10
 _HOUR = timedelta(hours=1)
 
 
-@dataclass(frozen=True, slots=True)
-class BusyOrganization:
+class BusyOrganization(Struct, frozen=True):
     """The traffic of an organization in whole days of UTC, the current one included."""
 
     slug: str
@@ -53,8 +52,7 @@ class BusyOrganization:
     failed: int
 
 
-@dataclass(frozen=True, slots=True)
-class FailingReceiver:
+class FailingReceiver(Struct, frozen=True):
     """A mail server, webhook or client that does not take its messages. ``kind`` is that of the messages."""
 
     organization_slug: str
@@ -67,8 +65,7 @@ class FailingReceiver:
     next_attempt_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class InstanceOverview:
+class InstanceOverview(Struct, frozen=True):
     """The state of the instance. ``mail_server`` is its host and port, None if there is none."""
 
     health: tuple[Finding, ...]

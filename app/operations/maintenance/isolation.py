@@ -8,10 +8,10 @@ import hashlib
 import io
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID, uuid4
 
+from msgspec import Struct
 from sqlalchemy import select, update
 
 from app.extensions import db
@@ -165,8 +165,7 @@ def _create_webhook(actor: Actor, marker: str) -> tuple[str, str]:
     return made.record.public_id, delivery.public_id
 
 
-@dataclass(frozen=True, slots=True)
-class IsolationOrganization:
+class IsolationOrganization(Struct, frozen=True):
     """An organization with one of everything; ``marker`` is part of all data that only its own users may see.
 
     ``ids`` are those that no list of the API contains, by the parameter names of its paths.

@@ -12,12 +12,12 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 from uuid import UUID
 
+from msgspec.structs import replace
 from sqlalchemy import (
     ColumnElement,
     Table,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
+from msgspec import Struct
 from sqlalchemy import exc, select, update
 
 from app.config import UnsafeConfiguration, current
@@ -22,8 +22,7 @@ MasterKeyStatus = Literal["fits", "other", "unset", "unknown"]
 _BATCH = 100
 
 
-@dataclass(frozen=True, slots=True)
-class RewrapResult:
+class RewrapResult(Struct, frozen=True):
     """Numbers of data keys by outcome, and the organizations whose key neither master key unwraps."""
 
     rewrapped: int

@@ -16,10 +16,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from msgspec import Struct
 from sqlalchemy import delete, func, select, update
 
 from app.config import current
@@ -62,8 +62,7 @@ _NEVER = timedelta(days=36_500)
 _MARGIN = timedelta(seconds=3)
 
 
-@dataclass(frozen=True, slots=True)
-class MoveResult:
+class MoveResult(Struct, frozen=True):
     """The seconds of the pause, and rows that the source still wrote after the move was decided, by table."""
 
     paused_seconds: float

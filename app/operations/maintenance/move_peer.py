@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import IO, Any
 
+from msgspec import Struct
 from sqlalchemy import Table, select
 
 from app.config import current
@@ -44,8 +44,7 @@ class MoveFailed(DomainError):
     code = "move_failed"
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """The primary keys of one table's rows, in JSON: of those in one cell only, and of those that differ."""
 
     only_here: tuple[str, ...]

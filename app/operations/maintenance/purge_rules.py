@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import (
     ColumnElement,
     Table,
@@ -70,8 +70,7 @@ RETENTION = timedelta(days=1)
 DELETED_CLIENT_RETENTION = timedelta(days=30)
 
 
-@dataclass(frozen=True, slots=True)
-class PurgeRule:
+class PurgeRule(Struct, frozen=True):
     """One table: rows whose ``ends`` is longer ago than ``retention`` are deleted, unless ``unless`` says they are
     needed.
 

@@ -11,10 +11,10 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import IO, Any
 
+from msgspec import Struct, field
 from sqlalchemy import Table, and_, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
@@ -61,8 +61,7 @@ def receive_organization(actor: Actor, reader: IO[str], writer: IO[str]) -> None
         receiver.release()
 
 
-@dataclass
-class _Receiver:
+class _Receiver(Struct):
     """The receiver of one organization; the methods are the commands."""
 
     actor: Actor

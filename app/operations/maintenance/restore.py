@@ -6,10 +6,10 @@ Whatever was issued before is invalidated by cutoffs of the organizations, so th
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from msgspec import Struct, field
 from sqlalchemy import select, update
 
 from app.fast_path import cache_invalidation
@@ -28,8 +28,7 @@ from app.rules.errors import Conflict, DomainError, NotFound
 from app.rules.identifiers import parse_client_id
 
 
-@dataclass(slots=True)
-class RestoreReport:
+class RestoreReport(Struct):
     """The result of a restore. Everything issued before ``at`` is invalid.
 
     ``ended_again`` are the events of the audit export that were applied, ``failed`` those that could not be, with the

@@ -10,10 +10,11 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, BinaryIO
 
+from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import ColumnElement, Connection, Table, insert, or_, select, update
 
 from app.database import context, engines
@@ -67,8 +68,7 @@ _LEASE_SECONDS = 120
 _KEY_BYTES = 32
 
 
-@dataclass(frozen=True, slots=True)
-class ExportResult:
+class ExportResult(Struct, frozen=True):
     """Numbers of exported rows by table, at the time ``at``."""
 
     slug: str
@@ -168,8 +168,7 @@ def rows_of(connection: Connection, table: Any, organization_id: str) -> Iterato
         yield from result
 
 
-@dataclass(frozen=True, slots=True)
-class ImportResult:
+class ImportResult(Struct, frozen=True):
     """Numbers of imported rows by table. ``status`` is the status of the organization when it was exported."""
 
     slug: str

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import and_, delete, select
 
 from app.extensions import db
@@ -58,8 +58,7 @@ class NewAdministrator(Shape):
     role: Annotated[str, Text(64), described("The default is `admin`.")] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AdministratorRecord(HasPublicId):
+class AdministratorRecord(HasPublicId, Struct, frozen=True):
     """A role assignment of a user; ``user_organization`` is the slug of the user's organization."""
 
     id_prefix = "adm"
@@ -80,8 +79,7 @@ class AdministratorRecord(HasPublicId):
         return compute_version(self.id, self.email, self.name, self.role, self.status)
 
 
-@dataclass(frozen=True, slots=True)
-class AddedAdministrator:
+class AddedAdministrator(Struct, frozen=True):
     """The assignment of an existing user, or the invitation of an unknown email address."""
 
     admin: AdministratorRecord | None

@@ -5,10 +5,10 @@ immediately.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from msgspec import Struct
 from sqlalchemy import select, update
 
 from app.extensions import db
@@ -33,8 +33,7 @@ _ROW = "instance"
 _MFA = "authentication.mfa.policy"
 
 
-@dataclass(frozen=True, slots=True)
-class InstanceLimitsRecord:
+class InstanceLimitsRecord(Struct, frozen=True):
     """The limits by path of the setting."""
 
     bounds: rules.Bounds
@@ -43,16 +42,14 @@ class InstanceLimitsRecord:
     updated_by: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class InstanceLimitsImpact:
+class InstanceLimitsImpact(Struct, frozen=True):
     """The number of organizations whose value would change, and of those that were checked."""
 
     organizations_limited: int
     organizations_counted: int
 
 
-@dataclass(frozen=True, slots=True)
-class UpdatedInstanceLimits:
+class UpdatedInstanceLimits(Struct, frozen=True):
     """The limits after the change, the changed paths, and the impact of a dry run."""
 
     limits: InstanceLimitsRecord

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from msgspec import Struct
 from sqlalchemy import or_, select, update
 
 from app.extensions import db
@@ -141,8 +141,7 @@ class RootProtected(Conflict):
     code = "root_protected"
 
 
-@dataclass(frozen=True, slots=True)
-class OrganizationRecord:
+class OrganizationRecord(Struct, frozen=True):
     """An organization as its administrators see it; ``slug`` is its id in the API."""
 
     id: str
@@ -161,16 +160,14 @@ class OrganizationRecord:
         return base_url if self.is_root else f"{base_url}/organizations/{self.slug}"
 
 
-@dataclass(frozen=True, slots=True)
-class CreatedOrganization:
+class CreatedOrganization(Struct, frozen=True):
     """The new organization, and the invitation of its first administrator if one was requested."""
 
     organization: OrganizationRecord
     invitation: NewInvitation | None
 
 
-@dataclass(frozen=True, slots=True)
-class UpdatedOrganization:
+class UpdatedOrganization(Struct, frozen=True):
     """The organization after the change, and the changed fields."""
 
     organization: OrganizationRecord

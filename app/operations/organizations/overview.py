@@ -7,11 +7,11 @@ page view slow. Ids are UUIDv7, so "since a time" is a range of the primary key 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import (
     BindParameter,
     ColumnElement,
@@ -55,8 +55,7 @@ _SOON = timedelta(days=7)
 MAX_HOLDERS_SHOWN = 20
 
 
-@dataclass(frozen=True, slots=True)
-class ExpiringSecret:
+class ExpiringSecret(Struct, frozen=True):
     """A client secret that expires soon."""
 
     client_id: str
@@ -66,8 +65,7 @@ class ExpiringSecret:
     last_used_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
-class RecentEvent:
+class RecentEvent(Struct, frozen=True):
     """One event of the audit log."""
 
     at: datetime
@@ -78,8 +76,7 @@ class RecentEvent:
     is_from_root: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Overview:
+class Overview(Struct, frozen=True):
     """The current state of an organization. ``MAX_COUNT`` clients are that many or more.
 
     ``has_tokens``: one was issued in the last day. ``has_colleague``: there is another administrator, or an invitation.
@@ -113,8 +110,7 @@ def get_overview(actor: Actor) -> Overview:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Affected:
+class Affected(Struct, frozen=True):
     """The clients, users and sessions that a suspension affects. ``MAX_COUNT`` means that many or more."""
 
     clients: int
@@ -247,8 +243,7 @@ class RoleInUse(Conflict):
     code = "role_in_use"
 
 
-@dataclass(frozen=True, slots=True)
-class RoleHolders:
+class RoleHolders(Struct, frozen=True):
     """The number of users with the role, and the emails of those who have had it longest."""
 
     count: int

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.organizations.overview import RoleHolders, count_role_holders, find_role_holders
@@ -21,8 +22,7 @@ from app.rules.versions import ExpectedVersion, compute_version, is_expected
 FIELDS = ("id", *ROLE_FIELDS)
 
 
-@dataclass(frozen=True, slots=True)
-class RoleRecord:
+class RoleRecord(Struct, frozen=True):
     """A role; ``key`` is its identifier."""
 
     key: str

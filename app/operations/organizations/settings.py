@@ -6,11 +6,11 @@ Settings are versioned, and a change that would lock everyone out is rejected.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
+from msgspec import Struct
 from sqlalchemy import delete, func, or_, select, update
 
 from app.extensions import db
@@ -81,8 +81,7 @@ NO_MAIL_SERVER_WARNING = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SettingsImpact:
+class SettingsImpact(Struct, frozen=True):
     """The users, clients and sessions that a change would affect."""
 
     users_without_second_factor: int
@@ -190,8 +189,7 @@ def _is_host_allowed(uri: str, hosts: Iterable[str]) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class SettingsRecord:
+class SettingsRecord(Struct, frozen=True):
     """The effective settings with their version, the paths set by the organization, and the allowed values.
 
     ``limited`` are the paths at which an instance limit changes the value.
@@ -207,8 +205,7 @@ class SettingsRecord:
     limits: Mapping[str, Mapping[str, Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class UpdatedSettings:
+class UpdatedSettings(Struct, frozen=True):
     """The settings after the change, the changed paths, and the impact of a dry run."""
 
     settings: SettingsRecord

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import delete
 
 from app.extensions import db
@@ -43,8 +44,7 @@ _TOKEN = "set-up token"
 _NO_ORGANIZATION = "00000000"
 
 
-@dataclass(frozen=True, slots=True)
-class SetupResult:
+class SetupResult(Struct, frozen=True):
     """The objects that setup created; ``client_secret`` is in clear text only here."""
 
     user_id: UUID
@@ -126,8 +126,7 @@ def complete_setup(
     return _set_up(setup, token, administrator, {"name": organization_name, "id": slug})
 
 
-@dataclass(frozen=True, slots=True)
-class _Administrator:
+class _Administrator(Struct, frozen=True):
     email: str
     name: str
     password_hash: str

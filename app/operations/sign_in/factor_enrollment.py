@@ -6,10 +6,11 @@ Authenticator apps are handled here, passkeys in ``passkey_registration`` with t
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from dataclasses import dataclass, replace
 from datetime import timedelta
 from uuid import UUID
 
+from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import update
 
 from app.models.base import has_key
@@ -51,8 +52,7 @@ SETUP_LIFETIME = timedelta(minutes=30)
 _PURPOSE = "enrolment"
 
 
-@dataclass(frozen=True, slots=True)
-class AuthenticatorAppSetup:
+class AuthenticatorAppSetup(Struct, frozen=True):
     """The content of the setup page: the ``otpauth:`` URI, the secret as text, and the sealed secret for the
     form.
     """
@@ -62,16 +62,14 @@ class AuthenticatorAppSetup:
     sealed: str
 
 
-@dataclass(frozen=True, slots=True)
-class AddedFactor:
+class AddedFactor(Struct, frozen=True):
     """``token`` is the new session cookie, ``codes`` the recovery codes if this is the first factor."""
 
     token: str | None
     codes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PendingEnrollment:
+class PendingEnrollment(Struct, frozen=True):
     """A pending sign-in that waits for a second factor to be set up.
 
     Only ``get_pending_enrollment`` makes one, before anything is stored: a sign-in that waits for an existing
@@ -82,8 +80,7 @@ class PendingEnrollment:
     pending: PendingSignInRecord
 
 
-@dataclass(frozen=True, slots=True)
-class EnrollmentAtSignIn:
+class EnrollmentAtSignIn(Struct, frozen=True):
     """The result of the sign-in, and the recovery codes if this is the first factor."""
 
     outcome: SignedIn | SecondStepRequired
@@ -96,8 +93,7 @@ class SecondFactorRequired(Conflict):
     code = "second_factor_demanded"
 
 
-@dataclass(frozen=True, slots=True)
-class OwnFactors:
+class OwnFactors(Struct, frozen=True):
     """The second factors of one's own account. ``allowed`` methods may be set up."""
 
     allowed: tuple[str, ...]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.directory.users import hold_user
@@ -21,8 +21,7 @@ from app.rules.actor import Actor
 OTP_AMR = "otp"
 
 
-@dataclass(frozen=True, slots=True)
-class InvalidCode:
+class InvalidCode(Struct, frozen=True):
     """The code was rejected. The next attempt is allowed after ``retry_after`` seconds.
 
     ``has_ended`` means that a new sign-in is needed, ``is_capped`` that waiting does not help.

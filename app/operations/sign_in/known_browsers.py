@@ -7,12 +7,12 @@ so a planted cookie never becomes someone else's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import Integer, and_, bindparam, delete, func, select, update
 
 from app.extensions import db
@@ -90,8 +90,7 @@ _SEEN_AGAIN = CompiledQuery(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class KnownBrowserRecord:
+class KnownBrowserRecord(Struct, frozen=True):
     """A known browser as shown to its user in a list."""
 
     public_id: str

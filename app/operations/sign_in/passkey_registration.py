@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import delete, insert, select, update
 
 from app.extensions import db
@@ -72,8 +72,7 @@ from app.rules.sign_in.passkeys import (
 from app.rules.sign_in.second_factors import PASSKEY, allowed_methods
 
 
-@dataclass(frozen=True, slots=True)
-class VerifiedPasskey:
+class VerifiedPasskey(Struct, frozen=True):
     """A verified passkey that may be stored, with its name."""
 
     created: CreatedPasskey

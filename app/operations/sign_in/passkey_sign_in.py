@@ -8,11 +8,11 @@ affected.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import select, update
 
 from app.extensions import db
@@ -70,8 +70,7 @@ MAX_AUDITED_FAILURES = 20
 PasskeyRefusalReason = Literal["expired", "unknown", "copied", "disabled", "suspended", "off"]
 
 
-@dataclass(frozen=True, slots=True)
-class PasskeyRefused:
+class PasskeyRefused(Struct, frozen=True):
     """The reason why a passkey sign-in was rejected. ``unknown`` covers every problem with the passkey itself."""
 
     reason: PasskeyRefusalReason

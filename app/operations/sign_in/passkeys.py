@@ -6,12 +6,12 @@ import json
 import os
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 from uuid import UUID
 
 from cryptography.exceptions import UnsupportedAlgorithm
+from msgspec import Struct
 from sqlalchemy import bindparam, delete, func, select
 
 from app.config import current
@@ -48,8 +48,7 @@ INVITATION = "invitation"
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True)
-class PasskeyRecord(HasPublicId):
+class PasskeyRecord(HasPublicId, Struct, frozen=True):
     """A passkey without its key. ``aaguid`` is None if the authenticator does not state its model."""
 
     id_prefix = PUBLIC_ID_PREFIX
@@ -66,8 +65,7 @@ class PasskeyRecord(HasPublicId):
     last_used_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
-class StoredPasskey:
+class StoredPasskey(Struct, frozen=True):
     """The data that verify a response, and the passkey's user.
 
     ``handle`` is the user's WebAuthn user handle.
@@ -111,8 +109,7 @@ class PasskeyNotVerified(DomainError):
         super().__init__("We couldn't verify this passkey. Try again, or use another one.")
 
 
-@dataclass(frozen=True, slots=True)
-class CreatedPasskey:
+class CreatedPasskey(Struct, frozen=True):
     """A passkey that an authenticator has created. ``was_verified``: the authenticator verified the user."""
 
     credential_id: str
@@ -124,8 +121,7 @@ class CreatedPasskey:
     was_verified: bool
 
 
-@dataclass(frozen=True, slots=True)
-class PasskeyAssertion:
+class PasskeyAssertion(Struct, frozen=True):
     """The signed statements of an authenticator. ``was_verified``: the authenticator verified the user."""
 
     sign_count: int

@@ -13,10 +13,10 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import select
 
 from app import metrics
@@ -75,8 +75,7 @@ class _HashingQueue:
             self._held = +self._held
 
 
-@dataclass(frozen=True, slots=True)
-class ChangedPassword:
+class ChangedPassword(Struct, frozen=True):
     """``token`` is the browser's new session cookie, ``ended_sessions`` the number of other sessions ended."""
 
     token: str | None

@@ -6,10 +6,11 @@ Also counts invalid codes, which limits guessing of second factors.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import ColumnElement, delete, select, update
 
 from app.extensions import db
@@ -46,8 +47,7 @@ MAX_TOTAL_FAILURES = 100
 _MONTH = timedelta(days=30)
 
 
-@dataclass(frozen=True, slots=True)
-class PendingSignInRecord:
+class PendingSignInRecord(Struct, frozen=True):
     """The user of a pending sign-in, the methods used so far (``amr``), and when it expires.
 
     ``known_browser_id`` is the known browser it was started in, if the user has given a second factor there
@@ -78,8 +78,7 @@ class SignInEnded(NotFound):
         super().__init__("Your sign-in has expired. Start again with your password.")
 
 
-@dataclass(frozen=True, slots=True)
-class CodeAttempt:
+class CodeAttempt(Struct, frozen=True):
     """An attempt to enter a code: seconds to wait first, or the attempts left after this one.
 
     ``is_capped`` means that waiting does not help.
@@ -90,8 +89,7 @@ class CodeAttempt:
     is_capped: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PendingSignInState:
+class PendingSignInState(Struct, frozen=True):
     """A pending sign-in with what it still needs under the current settings, and the user's second factors.
 
     ``until`` is when an offered second factor becomes required.

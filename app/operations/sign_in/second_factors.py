@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import ColumnElement, and_, bindparam, delete, exists, func, insert, select, update
 
 from app.extensions import db
@@ -48,8 +48,7 @@ from app.rules.sign_in.second_factors import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class FactorCount:
+class FactorCount(Struct, frozen=True):
     """The number of passkeys of a user, and whether they have an authenticator app; false if neither."""
 
     passkeys: int = 0
@@ -63,8 +62,7 @@ class FactorCount:
         return {f"{prefix}_passkeys": str(self.passkeys), f"{prefix}_apps": str(int(self.has_app))}
 
 
-@dataclass(frozen=True, slots=True)
-class AuthenticatorAppRecord:
+class AuthenticatorAppRecord(Struct, frozen=True):
     """A user's authenticator app without its secret."""
 
     created_at: datetime

@@ -6,12 +6,12 @@ The row is authoritative. The cookie holds a random value of which the row has t
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import ColumnElement, Integer, and_, bindparam, delete, select, update
 
 from app.extensions import db
@@ -64,8 +64,7 @@ LAST_SEEN_INTERVAL = timedelta(minutes=1)
 _INSERT = CompiledQuery(insert_into(Session))
 
 
-@dataclass(frozen=True, slots=True)
-class SessionRecord(HasPublicId):
+class SessionRecord(HasPublicId, Struct, frozen=True):
     """An active session with its user and the user's current permissions in the organization."""
 
     id_prefix = "ses"
@@ -110,8 +109,7 @@ class SessionRecord(HasPublicId):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class SessionSummary:
+class SessionSummary(Struct, frozen=True):
     """A session as shown to its user in a list."""
 
     public_id: str

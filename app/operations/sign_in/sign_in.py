@@ -7,11 +7,12 @@ skips the organization's second-factor policy (MF-6).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
+from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import ColumnElement, and_, bindparam, func, select, update
 from sqlalchemy.orm import aliased
 
@@ -46,8 +47,7 @@ from app.rules.sign_in.second_factors import MfaRequirement, combine_amr, used_s
 SignInRefusalReason = Literal["mismatch", "wait", "capped", "disabled", "reset", "suspended", "password_off"]
 
 
-@dataclass(frozen=True, slots=True)
-class SignedIn:
+class SignedIn(Struct, frozen=True):
     """A completed sign-in.
 
     ``token`` is the session cookie's value, available in clear only here. ``known_cookie`` is the new value of the
@@ -61,8 +61,7 @@ class SignedIn:
     has_permissions: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SecondStepRequired:
+class SecondStepRequired(Struct, frozen=True):
     """A sign-in that needs another step before ``expires_at``; ``token`` identifies it on the next page.
 
     ``purpose`` is VERIFY when the user has a second factor, ENROL when one is required but not set up, and
@@ -75,8 +74,7 @@ class SecondStepRequired:
     until: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Browser:
+class Browser(Struct, frozen=True):
     """The browser that signs in.
 
     ``id`` is its anonymous id, which binds a pending sign-in to it. ``replaces`` is the organization's
@@ -90,8 +88,7 @@ class Browser:
     known_cookie: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class SignInRefused:
+class SignInRefused(Struct, frozen=True):
     """The reason why a sign-in was rejected. ``attempts_left`` does not reveal whether the account exists."""
 
     reason: SignInRefusalReason
@@ -99,8 +96,7 @@ class SignInRefused:
     retry_after: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Credentials:
+class _Credentials(Struct, frozen=True):
     id: UUID
     password_hash: str | None
     is_active: bool
@@ -180,8 +176,7 @@ _RENEW_HASH = CompiledQuery(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _SigningUser:
+class _SigningUser(Struct, frozen=True):
     """The user whose first factor was accepted: a locked row, and what belongs to it.
 
     ``attempts`` are the claimed guesses of a password that turned out to be right.

@@ -12,9 +12,11 @@ All counters are per organization: failures in one organization never delay sign
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from datetime import timedelta
 from uuid import UUID
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.store import rate_limits
@@ -37,8 +39,7 @@ _ACCOUNT_CAP = Lockout(MAX_FAILURES_PER_ACCOUNT, _MONTH, _MONTH, _MONTH)
 _BUDGET_DELAY, _MAX_BUDGET_DELAY = timedelta(seconds=10), timedelta(seconds=60)
 
 
-@dataclass(frozen=True, slots=True)
-class PasswordAttempt:
+class PasswordAttempt(Struct, frozen=True):
     """A claimed attempt to guess a password. ``is_capped`` means that waiting does not help."""
 
     result: AttemptResult

@@ -16,11 +16,11 @@ import os
 import secrets
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
 from sqlalchemy import exc, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
@@ -40,8 +40,7 @@ _MAX_EPOCHS = 100
 _log = logging.getLogger("gatehouse.checkpoints")
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(Struct, frozen=True):
     """How far a database has come: ``sequence`` counts within an epoch, and each restore begins a new epoch.
 
     ``epochs`` are the epochs that the database went through, the current one last.

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from msgspec import Struct
 from sqlalchemy import literal_column, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -35,8 +35,7 @@ _STEP_SECONDS = 1.0
 _log = logging.getLogger("gatehouse.clock")
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """How far the database's clock is ahead of ``uptime``, in seconds, as measured at ``at`` within ``error``.
 
     ``excess`` is how much further ahead the time of this process was then.

@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from msgspec import Struct, field
 from sqlalchemy import bindparam, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
@@ -44,8 +44,7 @@ _FIND_ATTEMPT = CompiledQuery(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class IdempotentResult:
+class IdempotentResult(Struct, frozen=True):
     """Response of a POST. ``is_repeated`` says that it was executed before and its secrets are left out."""
 
     data: Any

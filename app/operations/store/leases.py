@@ -9,11 +9,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from msgspec import Struct
 from sqlalchemy import ColumnElement, or_, update
 from sqlalchemy.exc import IntegrityError
 
@@ -31,8 +31,7 @@ class LeaseLost(Exception):
     """Another process has taken over."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shard:
+class Shard(Struct, frozen=True):
     """One of the ``SHARDS`` parts of the organizations: a range of their keys."""
 
     number: int

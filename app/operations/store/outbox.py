@@ -14,11 +14,11 @@ import logging
 import random
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import case, func, select, tuple_, update
 
 from app.database import ACROSS
@@ -49,8 +49,7 @@ messages_available = threading.Event()
 """Set when this process has committed a message or finished a delivery. The dispatcher then looks immediately."""
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True):
     """A leased message to deliver; ``attempts`` includes this one."""
 
     organization_id: str
@@ -71,8 +70,7 @@ class DeliveryDeferred(Exception):
     """The receiver works but does not accept this message yet. Its other messages need not wait."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Delivery:
+class _Delivery(Struct, frozen=True):
     deliver: Callable[[Message], None]
     receiver_type: str
     to_external_server: bool

@@ -19,9 +19,10 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from app.config import current
 from app.extensions import in_transaction
@@ -152,8 +153,7 @@ _fetch_slots = ConcurrencyLimiter(max_total=4, max_per_organization=3, max_per_h
 _delivery_slots = ConcurrencyLimiter(max_total=4, max_per_organization=3, max_per_host=2)
 
 
-@dataclass(frozen=True, slots=True)
-class HttpResponse:
+class HttpResponse(Struct, frozen=True):
     """Response of the server, with lower-case header names. Redirects are returned and not followed."""
 
     status: int

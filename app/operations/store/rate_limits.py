@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import and_, bindparam, delete, func, insert, or_, select
 
 from app.fast_path.compiled_query import CompiledQuery, list_parameters, list_values, size_of_list
@@ -24,16 +24,14 @@ from app.rules.identifiers import new_id
 from app.rules.sign_in.passwords import Lockout, networks_of
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(Struct, frozen=True):
     """A counter and how many failures it allows."""
 
     bucket: bytes
     lockout: Lockout
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptResult:
+class AttemptResult(Struct, frozen=True):
     """The decision whether an attempt may be made.
 
     ``retry_after`` is 0, or the seconds to wait first. ``attempts_left`` counts those left after this one.

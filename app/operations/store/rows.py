@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
 from typing import Any, Generic, TypeVar, cast
 from uuid import UUID
 
+from msgspec import Struct
+from msgspec.structs import fields
 from sqlalchemy import ColumnElement, Integer, Select, bindparam, false, func, literal, select, tuple_
 
 from app.extensions import db
@@ -32,8 +33,7 @@ DEFAULT_LIMIT = 25
 MAX_LIMIT = 100
 
 
-@dataclass(frozen=True, slots=True)
-class PageRequest:
+class PageRequest(Struct, frozen=True):
     """The page of a list that a caller asks for: the rows after the one with the sort key ``after``."""
 
     limit: int = DEFAULT_LIMIT
@@ -45,8 +45,7 @@ class PageRequest:
         return min(self.limit, MAX_LIMIT)
 
 
-@dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
+class Page(Struct, Generic[T], frozen=True):
     """One page. ``next_cursor_key`` is the sort key of its last item, or None; interfaces sign and encode it."""
 
     items: tuple[T, ...]
@@ -201,7 +200,7 @@ def iterate_pages(read: Callable[..., Page[T]], *subject: Any, **options: Any) -
 
 
 def make_record(record: Callable[..., T], row: Any, **values: Any) -> T:
-    """Return the record, a dataclass, with the row's columns of the same names, and ``values`` for other fields."""
+    """Return the record with the row's columns of the same names, and ``values`` for other fields."""
     return record(**{name: getattr(row, name) for name in _names(record) if name not in values}, **values)
 
 

@@ -18,10 +18,10 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
 from typing import Any, ParamSpec, TypeVar, cast
 from uuid import UUID
 
+from msgspec import Struct, field
 from sqlalchemy import Connection, CursorResult, Delete, Select, Update
 from sqlalchemy.dialects import mysql, sqlite
 from sqlalchemy.exc import DBAPIError, IntegrityError
@@ -67,8 +67,7 @@ class OutdatedRead(Exception):
     """A row that the transaction has read was changed since: roll it back and run it again."""
 
 
-@dataclass(slots=True)
-class UnitOfWork:
+class UnitOfWork(Struct):
     """State of the current transaction, shared by all its attempts.
 
     ``nonce`` marks the rows that it claims, so that after a lost reply it recognizes its own claim.

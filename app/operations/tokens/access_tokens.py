@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from base64 import urlsafe_b64decode
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.config import current
 from app.operations.clients.resources import get_catalog
@@ -210,8 +212,7 @@ MAX_JWT_LENGTH = 8192
 _MAX_DERIVED = 300
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedAccessToken:
+class PreparedAccessToken(Struct, frozen=True):
     """A generated access token that is not stored yet: its value, lifetime in seconds, and row.
 
     ``is_stored`` is False if the row is written only once the token is revoked or exchanged. ``entry`` is the row of a
@@ -308,8 +309,7 @@ def prepare_access_token(
     return PreparedAccessToken(value, expires_in, row, plan.as_jwt, is_stored, entry)
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
+class _Plan(Struct, frozen=True):
     """The properties shared by all tokens of a client for the same scopes and resources."""
 
     scope: str
@@ -422,8 +422,7 @@ def _signed(
     return signing_keys.sign_jwt(client.organization, algorithm, claims, token_type=TYPE)
 
 
-@dataclass(frozen=True, slots=True)
-class TokenResponse:
+class TokenResponse(Struct, frozen=True):
     """A successful token response (RFC 6749 section 5.1); ``expires_in`` is in seconds."""
 
     access_token: str

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+
+from msgspec import Struct
 
 from app.operations.sign_in.actor_access import enter_organization
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
@@ -25,8 +26,7 @@ _ACTION = "tokens.revoked"
 MAX_CLOCK_DIFFERENCE = timedelta(milliseconds=100)
 
 
-@dataclass(frozen=True, slots=True)
-class BulkRevocation:
+class BulkRevocation(Struct, frozen=True):
     """A receipt, stored unless this was a dry run, and warnings for the caller."""
 
     receipt: Receipt

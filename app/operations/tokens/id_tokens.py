@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from uuid import UUID
+
+from msgspec import Struct, field
 
 from app.operations.directory.app_claims import load_app_claims
 from app.operations.directory.snapshots import ClientSnapshot
@@ -40,8 +41,7 @@ def subject_of(client: ClientSnapshot, user_id: UUID) -> str:
     return f"pws_{encode_uuid(UUID(bytes=made[:16]))}"
 
 
-@dataclass(frozen=True, slots=True)
-class IdTokenDetails:
+class IdTokenDetails(Struct, frozen=True):
     """The contents of an ID token. ``nonce`` is None when none was sent.
 
     ``user_claims`` are those for its scopes, and those requested by name (OIDC Core 5.4, 5.5).

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, cast
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import select
 
 from app.extensions import db
@@ -248,8 +249,7 @@ def _visible_client(actor: Actor, client_id: Any) -> ClientRecord | None:
     return client if is_visible else None
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Struct, frozen=True):
     """One check of a token: what was checked, whether it passed, and the value as text."""
 
     name: str

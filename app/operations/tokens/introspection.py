@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import bindparam, select
 
 from app.config import current
@@ -41,8 +41,7 @@ from app.rules.organizations.settings import refresh_token_expiry
 SIGNED_TYPE = "token-introspection+jwt"
 
 
-@dataclass(frozen=True, slots=True)
-class ActiveToken:
+class ActiveToken(Struct, frozen=True):
     """A valid token as the introspection response describes it; ``client`` is the one that it was issued to."""
 
     is_access_token: bool
@@ -190,8 +189,7 @@ def _refresh_token(caller: ClientSnapshot, token: str, parsed: ParsedToken) -> A
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceMetadata:
+class ResourceMetadata(Struct, frozen=True):
     """A metadata document, its URL, and the header that names it; both are None if the resource has no web URL."""
 
     document: dict[str, Any]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from app.fast_path.compiled_query import CompiledQuery, insert_into
 from app.models.token import AccessToken
@@ -29,8 +30,7 @@ _SCOPES_WITH_CLAIMS = frozenset(SCOPE_OF_CLAIM[name] for name in ID_TOKEN_CLAIMS
 _INSERT_TOKEN = CompiledQuery(insert_into(AccessToken))
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedTokens:
+class PreparedTokens(Struct, frozen=True):
     """Generated tokens that are not stored yet: the access token and the response."""
 
     access_token: PreparedAccessToken

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
+
+from msgspec import Struct
 
 from app.config import current
 from app.operations.clients.client_authentication import find_authenticating_client
@@ -33,8 +34,7 @@ _FORM = "application/x-www-form-urlencoded"
 _MAX_BYTES = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class HintedSignIn:
+class HintedSignIn(Struct, frozen=True):
     """The sign-in of an ID token; ``subject`` is the ``sub`` that the client knows."""
 
     client_id: str
@@ -62,8 +62,7 @@ def _is_id_token(claims: dict[str, Any]) -> bool:
     return texts and "at_hash" in claims and "auth_time" in claims
 
 
-@dataclass(frozen=True, slots=True)
-class LogoutRequest:
+class LogoutRequest(Struct, frozen=True):
     """A logout request. ``client`` is the one that it names, which is verified only if there is a ``hint``."""
 
     organization: OrganizationSnapshot

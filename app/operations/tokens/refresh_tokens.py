@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hmac
 import json
-from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 from sqlalchemy import Select, bindparam, select, update
 
 from app.fast_path.compiled_query import CompiledQuery
@@ -81,13 +82,11 @@ _ROTATE = CompiledQuery(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Reused:
+class Reused(Struct, frozen=True):
     """A refresh token was used after its successor, or too late, so its grant was revoked (RF-4)."""
 
 
-@dataclass(frozen=True, slots=True)
-class RefreshCredential:
+class RefreshCredential(Struct, frozen=True):
     """A refresh token that may be used. ``scopes`` are those that the client still has of the grant's.
 
     ``earlier_answer`` is set for a repeated request within the grace period: it receives that response again (RF-3),

@@ -7,11 +7,11 @@ of everything that it depends on. There is no list of revoked tokens to distribu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import bindparam, or_, select, update
 
 from app.config import current
@@ -93,8 +93,7 @@ _REVOKE_ACCESS_TOKEN = CompiledQuery(
 _LOOKED = "token to revoke"
 
 
-@dataclass(frozen=True, slots=True)
-class RevokedToken:
+class RevokedToken(Struct, frozen=True):
     """A token that was valid until it was revoked."""
 
     kind: str
@@ -103,8 +102,7 @@ class RevokedToken:
     user_id: UUID | None
 
 
-@dataclass(frozen=True, slots=True)
-class RevocableToken:
+class RevocableToken(Struct, frozen=True):
     """A stored token, whether it is still valid or not; ``id`` is its own or, for a refresh token, its grant's.
 
     ``unstored`` are the rows of an access token that has none. ``is_active`` says whether an access token is valid, and
@@ -267,8 +265,7 @@ def revoke_by_request(actor: Actor, fields: Mapping[str, Any], *, client: Client
 PREFIX = "rev"
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(Struct, frozen=True):
     """The result of a bulk revocation; ``public_id`` is None for a dry run.
 
     ``counts`` are the revoked objects by kind; 10,000 means "10,000 or more".
@@ -358,8 +355,7 @@ def get_receipt(actor: Actor, slug: str, receipt_id: str) -> Receipt:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class AffectedClient:
+class AffectedClient(Struct, frozen=True):
     """A client that lost tokens by a bulk revocation."""
 
     client_id: str

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import ColumnElement, ScalarSelect, Select, func, or_, select, true
 
 from app.extensions import db
@@ -50,8 +50,7 @@ MAX_ROWS_EXAMINED = 50_000
 _Newest = Mapping[type[Base], ColumnElement[bool]]
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
+class Subject(Struct, frozen=True):
     """The subject of a bulk revocation. ``public_id`` is on the receipt; ``row_id`` is None for the organization."""
 
     kind: str

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
+from msgspec import Struct
 from sqlalchemy import select
 
 from app.extensions import db
@@ -46,8 +46,7 @@ class KeyRotation(Shape):
     ) = None
 
 
-@dataclass(frozen=True, slots=True)
-class SigningKeyRecord:
+class SigningKeyRecord(Struct, frozen=True):
     """A published key, without its private half.
 
     ``changes_at`` is the earliest time of its next state: a next key becomes active, an active key retires, a retired

@@ -10,11 +10,12 @@ import os
 import random
 import threading
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 from uuid import UUID
+
+from msgspec import Struct, field
 
 from app.config import current
 from app.fast_path.cache import BoundedCache
@@ -43,8 +44,7 @@ _INSERT_LIST = CompiledQuery(insert_into(StatusList))
 INSERT_ENTRY = CompiledQuery(insert_into(StatusListEntry))
 
 
-@dataclass(slots=True)
-class _FillingList:
+class _FillingList(Struct):
     """A list of this process; ``used`` indexes are given out, and those of ``shuffled`` are next."""
 
     id: UUID
@@ -54,8 +54,7 @@ class _FillingList:
     shuffled: list[int] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
+class _Block(Struct, frozen=True):
     """Indexes for tokens of one client, secret, scope and audience."""
 
     list_id: UUID

@@ -6,9 +6,9 @@ subject token therefore revokes everything that was exchanged for it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 from sqlalchemy import insert
 
 from app.extensions import db
@@ -35,8 +35,7 @@ from app.rules.tokens.token_exchange import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ExchangeResponse:
+class ExchangeResponse(Struct, frozen=True):
     """A token exchange response; ``issued_token_type`` is a type of RFC 8693 section 3."""
 
     answer: TokenResponse

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import Select, and_, bindparam, exists, or_, select
 from sqlalchemy.orm import aliased
 
@@ -43,8 +44,7 @@ _COLUMNS: tuple[Any, ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class TokenRecord(HasPublicId):
+class TokenRecord(HasPublicId, Struct, frozen=True):
     """A valid access token; ``revoked_at`` is set only in the result of its revocation.
 
     A token that a client got for itself (client_credentials) has neither user nor grant.

@@ -9,12 +9,12 @@ change invalidates (IT-3).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 from uuid import UUID
 
+from msgspec.structs import replace
 from sqlalchemy import bindparam, exists, insert, select
 
 from app.fast_path.compiled_query import CompiledQuery, list_parameters, list_values, size_of_list

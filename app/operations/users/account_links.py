@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import delete, select
 
 from app.extensions import db
@@ -26,8 +26,7 @@ from app.rules.identifiers import digest, new_token, parse_token
 from app.rules.organizations.settings import earliest_expiry
 
 
-@dataclass(frozen=True, slots=True)
-class AccountLinkRecord:
+class AccountLinkRecord(Struct, frozen=True):
     """A valid link without its token, with its account. ``address`` is the email that the link verifies, if any."""
 
     organization_id: str
@@ -38,7 +37,10 @@ class AccountLinkRecord:
     email: str
     email_canonical: str
     name: str
-    password_hash: str | None = field(repr=False)
+    password_hash: str | None
+
+    def __repr__(self) -> str:
+        return f"AccountLinkRecord({self.user_id})"  # without the hash
 
 
 @transaction

@@ -6,11 +6,11 @@ They mean something in the app only. Roles in the organization are in ``role_ass
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import Select, delete, select
 
 from app.extensions import db
@@ -45,8 +45,7 @@ class NewRoleAssignment(NewMember):
     ] = None
 
 
-@dataclass(frozen=True, slots=True)
-class RoleAssignmentRecord(HasPublicId):
+class RoleAssignmentRecord(HasPublicId, Struct, frozen=True):
     """A role of a user or a group in an app. Of a group, ``user_…`` and ``email`` are None, and vice versa."""
 
     id_prefix = "ara"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from msgspec import Struct
 from sqlalchemy import delete, select
 
 from app.database import ACROSS
@@ -33,8 +32,7 @@ from app.rules.mail.email_addresses import canonical_email
 from app.rules.versions import ExpectedVersion
 
 
-@dataclass(frozen=True, slots=True)
-class UserDeletion:
+class UserDeletion(Struct, frozen=True):
     """Numbers of rows deleted with a user."""
 
     sessions: int
@@ -43,8 +41,7 @@ class UserDeletion:
     roles: int
 
 
-@dataclass(frozen=True, slots=True)
-class AccountDeletionPreview:
+class AccountDeletionPreview(Struct, frozen=True):
     """The sessions, connected apps and roles that would be deleted with the account."""
 
     user: UserSnapshot

@@ -6,10 +6,10 @@ no difference.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import select
 
 from app.extensions import db
@@ -69,8 +69,7 @@ class WrongAccount(Forbidden):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class EmailVerificationRecord:
+class EmailVerificationRecord(Struct, frozen=True):
     """The email that a link verifies, and the account's current ``email``.
 
     ``is_change`` says that they differ.

@@ -8,8 +8,9 @@ and keep them, as a password reset keeps second factors (RP-3, MF-6).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from uuid import UUID
+
+from msgspec import Struct
 
 from app.operations.authorization.consents import delete_consents_of_user
 from app.operations.directory.users import mark_user_verified
@@ -24,8 +25,7 @@ from app.rules.actor import Actor
 from app.rules.sign_in.second_factors import used_second_factor
 
 
-@dataclass(frozen=True, slots=True)
-class RevokedState:
+class RevokedState(Struct, frozen=True):
     """Counts of what the first verification revoked."""
 
     factors: FactorCount = NO_FACTORS

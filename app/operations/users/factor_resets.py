@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import exists, func, select
 
 from app.extensions import db
@@ -28,8 +28,7 @@ from app.rules.directory.permissions import ADMIN
 from app.rules.sign_in.second_factors import PASSKEY, TOTP
 
 
-@dataclass(frozen=True, slots=True)
-class FactorRecord:
+class FactorRecord(Struct, frozen=True):
     """A second factor of a user without its secrets. ``name`` distinguishes passkeys."""
 
     method: str
@@ -38,16 +37,14 @@ class FactorRecord:
     last_used_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
-class UserFactors:
+class UserFactors(Struct, frozen=True):
     """All second factors of a user, and the number of unused recovery codes."""
 
     factors: tuple[FactorRecord, ...]
     codes_left: int
 
 
-@dataclass(frozen=True, slots=True)
-class FactorResetResult:
+class FactorResetResult(Struct, frozen=True):
     """The methods that were removed, and how many sessions and grants ended."""
 
     methods: tuple[str, ...]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import Select, delete, func, literal, select, update
 
 from app.extensions import db
@@ -47,8 +47,7 @@ _READ_ONLY = ("id", "organization_id", "members", "created_at", "created_by", "u
 _NAME_REQUIRED = {"name": "Enter a name for the group."}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupFields:
+class GroupFields(Struct, frozen=True, kw_only=True):
     """The fields of a group that administrators set."""
 
     name: Annotated[str, Text(100), described("The name that apps receive. Unique, regardless of case.")]
@@ -73,8 +72,7 @@ class NewMember(Shape):
     ] = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupRecord(HasPublicId, GroupFields):
+class GroupRecord(HasPublicId, GroupFields, frozen=True, kw_only=True):
     """A group. ``organization_slug`` is the organization's public id, ``members`` their number."""
 
     id_prefix = "grp"
@@ -87,8 +85,7 @@ class GroupRecord(HasPublicId, GroupFields):
     members: int
 
 
-@dataclass(frozen=True, slots=True)
-class MemberRecord:
+class MemberRecord(Struct, frozen=True):
     """A member of a group, since ``created_at``."""
 
     user: UserSnapshot

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct, field
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
@@ -62,8 +62,7 @@ class UploadExpired(Conflict):
     """The uploaded rows were deleted."""
 
 
-@dataclass(slots=True)
-class ImportPart:
+class ImportPart(Struct):
     """A part of an import with its valid rows and its rejected ones."""
 
     job: UserImport

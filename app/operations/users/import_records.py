@@ -6,11 +6,11 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import delete, select, update
 
 from app.extensions import db
@@ -39,8 +39,7 @@ _DELETE_BATCH_SIZE = 50
 _CANCELLABLE: tuple[str, ...] = (*IN_PROGRESS, CHECKED)
 
 
-@dataclass(frozen=True, slots=True)
-class ImportRecord(HasPublicId):
+class ImportRecord(HasPublicId, Struct, frozen=True):
     """An import. For a dry run the counts say what would happen."""
 
     id_prefix = "imp"
@@ -78,8 +77,7 @@ class ImportRecord(HasPublicId):
         return self.done * 100 // self.total if self.total else 0
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedRowRecord:
+class RefusedRowRecord(Struct, frozen=True):
     """A row of the file that was not imported, with its original fields and the errors."""
 
     number: int

@@ -6,11 +6,11 @@ import hashlib
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import func, insert, select, update
 
 from app.extensions import db
@@ -62,8 +62,7 @@ IMPORT_RETENTION = timedelta(days=30)
 Reader = Callable[[int], bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class Upload:
+class Upload(Struct, frozen=True):
     """An uploaded file. It is deleted within an hour unless it is confirmed."""
 
     id: UUID

@@ -7,11 +7,11 @@ import hmac
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import ColumnElement, and_, insert, select, update
 
 from app.extensions import db
@@ -71,8 +71,7 @@ class InvitationEnded(Conflict):
     code = "invitation_ended"
 
 
-@dataclass(frozen=True, slots=True)
-class InvitationRecord(HasPublicId):
+class InvitationRecord(HasPublicId, Struct, frozen=True):
     """An invitation without its token."""
 
     id_prefix = "inv"
@@ -94,8 +93,7 @@ class InvitationRecord(HasPublicId):
         return compute_version(self.id, self.email, self.name, self.role, self.expires_at)
 
 
-@dataclass(frozen=True, slots=True)
-class NewInvitation:
+class NewInvitation(Struct, frozen=True):
     """A new invitation.
 
     ``link`` contains its token and is available only here, or is None if it was emailed.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
+
+from msgspec import Struct
 
 from app.models.user import ACTIVE, User
 from app.operations.directory.lookups import get_organization_by_id
@@ -49,16 +50,14 @@ class ResetEnded(Conflict):
     code = "reset_ended"
 
 
-@dataclass(frozen=True, slots=True)
-class NewResetLink:
+class NewResetLink(Struct, frozen=True):
     """``link`` contains the token and is available only here, or is None if it was emailed to the user."""
 
     link: str | None
     expires_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class PasswordResetResult:
+class PasswordResetResult(Struct, frozen=True):
     """``known_cookie`` is the new known-browsers cookie, ``ended`` counts the second factors that were revoked.
 
     Only the first verification of an untrusted account's email revokes second factors.

@@ -7,11 +7,11 @@ an administrator approves registrations.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import Select, bindparam, delete, func, select
 
 from app.extensions import db
@@ -61,8 +61,7 @@ class RegistrationEnded(Conflict):
         super().__init__("This link was already used or has expired. Sign in, or sign up again.")
 
 
-@dataclass(frozen=True, slots=True)
-class RegistrationRecord(HasPublicId):
+class RegistrationRecord(HasPublicId, Struct, frozen=True):
     """A pending registration without password and token."""
 
     id_prefix = "reg"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from app.models.session import Session
 from app.models.user import DELETED, DISABLED, User
@@ -42,8 +43,7 @@ from app.rules.users.profile import validate_new_user, validate_user_change
 from app.rules.versions import ExpectedVersion, is_expected
 
 
-@dataclass(frozen=True, slots=True)
-class UpdatedUser:
+class UpdatedUser(Struct, frozen=True):
     """``changed`` names the fields that differ now."""
 
     record: UserRecord

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct, field
 from sqlalchemy import ColumnElement, bindparam, exists, func, or_, select
 
 from app.fast_path.compiled_query import CompiledQuery, list_parameters, list_values, size_of_list
@@ -43,8 +43,7 @@ SORTS = ("email", "-email", "created_at", "-created_at")
 FILTERS = ("status", "role")
 
 
-@dataclass(frozen=True, slots=True)
-class UserRecord:
+class UserRecord(Struct, frozen=True):
     """A user with their roles, second-factor methods and custom attributes.
 
     ``organization_slug`` is their home organization.

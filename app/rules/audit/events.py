@@ -8,10 +8,11 @@ from __future__ import annotations
 import hmac
 import json
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
+
+from msgspec import Struct
 
 from app.rules.languages.translation import lazy_gettext
 
@@ -209,8 +210,7 @@ SUSPICIOUS_EVENTS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class FieldChange:
+class FieldChange(Struct, frozen=True):
     """A changed field. ``is_new``: it did not exist before. ``is_gone``: it no longer exists."""
 
     path: str

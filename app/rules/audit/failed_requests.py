@@ -7,8 +7,9 @@ sets the cause; other errors have the default cause of their error code.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from itertools import takewhile
+
+from msgspec import Struct
 
 from app.rules.identifiers import KINDS, parse_token
 from app.rules.languages.translation import lazy_gettext
@@ -25,8 +26,7 @@ MAX_NAME_LENGTH = 64
 MAX_VALUE_LENGTH = 500
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(Struct, frozen=True):
     """An explanation of one sentence, and one about how developers of the client can fix the problem."""
 
     what: str
@@ -157,8 +157,7 @@ def default_cause(error_code: str) -> str:
     return CAUSES_BY_ERROR.get(error_code, "refused")
 
 
-@dataclass(frozen=True, slots=True)
-class TextDifference:
+class TextDifference(Struct, frozen=True):
     """The difference between ``received`` and ``closest``, the most similar expected text.
 
     Both share the parts ``before`` and ``after``.

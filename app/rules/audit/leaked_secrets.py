@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from app.rules.fields import ValidationErrors, type_name
 from app.rules.redaction import redact
@@ -18,8 +19,7 @@ _MAX_URL_LENGTH, _MAX_WORD_LENGTH = 500, 64
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._:/-]*")
 
 
-@dataclass(frozen=True, slots=True)
-class LeakReport:
+class LeakReport(Struct, frozen=True):
     """A reported string. ``url``, ``source`` and ``type`` come from the reporter and are sanitized."""
 
     token: str

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from app.rules.audit.failed_requests import closest_difference
 from app.rules.clients.client_metadata import ClientMetadata
@@ -125,16 +126,14 @@ code_challenge=BASE64URL(SHA256(code_verifier))
 code_challenge_method=S256"""
 
 
-@dataclass(frozen=True, slots=True)
-class FlowStep:
+class FlowStep(Struct, frozen=True):
     """One step of the flow. ``state`` is DONE, STOPPED or PENDING."""
 
     label: str
     state: str
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """One parameter as it was sent, with a verdict and a note. ``value`` is None if it was not sent."""
 
     name: str

@@ -7,8 +7,9 @@ as a wrong verifier, has no entry here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from app.rules.clients.client_metadata import ClientMetadata
 from app.rules.clients.client_types import BLOCKED, SECRET_METHODS
@@ -18,8 +19,7 @@ from app.rules.languages.translation import lazy_gettext as _
 CLIENT, SECRET, SETTING = "client", "secret", "setting"
 
 
-@dataclass(frozen=True, slots=True)
-class Fix:
+class Fix(Struct, frozen=True):
     """One change. ``changes`` are the fields of the client or setting; a secret has none, as it is new.
 
     ``effect`` says what the button does, as a complete sentence. ``permissions`` are those that it needs.

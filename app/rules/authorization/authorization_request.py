@@ -10,8 +10,9 @@ import hmac
 import re
 from base64 import urlsafe_b64encode
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from app.rules.clients.client_coherence import PKCE_OPTIONAL, PKCE_OR_NONCE, PKCE_REQUIRED
 from app.rules.clients.dpop import is_thumbprint
@@ -148,8 +149,7 @@ NAMES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class AuthorizationParameters:
+class AuthorizationParameters(Struct, frozen=True):
     """A valid request. ``max_age`` is in seconds; its default is the client's.
 
     ``resources`` are resource indicators (RFC 8707), ``bare_resources`` those without a requested scope, ``claims`` the

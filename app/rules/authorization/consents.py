@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated, Any
+
+from msgspec import Struct
 
 from app.rules.clients.client_types import ALLOWED, PRE_APPROVED
 from app.rules.fields import ValidationErrors, text_problem
@@ -29,8 +30,7 @@ PENDING_RETENTION = timedelta(days=90)
 DECIDED_RETENTION = timedelta(days=30)
 
 
-@dataclass(frozen=True, slots=True)
-class ConsentExpiry:
+class ConsentExpiry(Struct, frozen=True):
     """An expiry that the user can choose; ``at`` is None for a consent that lasts until it is withdrawn."""
 
     name: str
@@ -139,8 +139,7 @@ class ClientRefusal(Shape):
     ) = None
 
 
-@dataclass(frozen=True, slots=True)
-class Approval:
+class Approval(Struct, frozen=True):
     """An administrator's approval; ``verified`` also marks the client as verified.
 
     ``client_version`` is the version that was reviewed, or None.

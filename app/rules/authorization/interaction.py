@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from typing import Any
+
+from msgspec import Struct
 
 from app.rules.authorization.authorization_request import AuthorizationParameters, are_contexts_essential
 from app.rules.authorization.consents import FIRST_PARTY, requires_user_consent
@@ -54,8 +55,7 @@ class Step(Enum):
     ISSUE = "issue a code"
 
 
-@dataclass(frozen=True, slots=True)
-class SignIn:
+class SignIn(Struct, frozen=True):
     """A sign-in.
 
     ``began_at`` is when the session was created, ``authenticated_at`` its ``auth_time``. ``selected``: the user
@@ -72,8 +72,7 @@ class SignIn:
     reachable_contexts: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class InteractionContext:
+class InteractionContext(Struct, frozen=True):
     """Further inputs of the decision.
 
     ``began_at`` is when the request arrived. ``subjects`` are the requested users, or None for any;

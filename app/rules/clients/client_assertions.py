@@ -16,6 +16,7 @@ from typing import Any
 from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 from joserfc.jws import JWSRegistry
+from msgspec import Struct
 
 from app.rules.clients.client_types import SIGNING_ALGORITHMS
 from app.rules.errors import InvalidClient
@@ -193,8 +194,7 @@ def _decoded(encoded: str) -> bytes:
         raise MalformedJwt("It is not base64url.") from None
 
 
-@dataclass(frozen=True, slots=True)
-class ValidAssertion:
+class ValidAssertion(Struct, frozen=True):
     """A valid assertion. It was not accepted before ``since`` and is not after ``until``."""
 
     jti: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from app.rules.clients.client_types import (
     AUTHORIZATION_CODE,
@@ -49,8 +50,7 @@ PKCE_REQUIRED, PKCE_OR_NONCE, PKCE_OPTIONAL = "required", "required_or_nonce", "
 CODE_PROTECTIONS = (PKCE_REQUIRED, PKCE_OR_NONCE, PKCE_OPTIONAL)
 
 
-@dataclass(frozen=True, slots=True)
-class ClientRequirements:
+class ClientRequirements(Struct, frozen=True):
     """The requirements that a client must meet.
 
     ``algorithms`` are the JWS algorithms for everything it signs (assertions, request objects, DPoP proofs)
@@ -415,8 +415,7 @@ _RULES: tuple[tuple[str, tuple[str, ...], Rule], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ClientPolicy:
+class ClientPolicy(Struct, frozen=True):
     """The limits that the organization's settings set for its clients."""
 
     grant_types: tuple[str, ...]

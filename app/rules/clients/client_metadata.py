@@ -7,9 +7,9 @@ Rules between several fields are in ``client_coherence``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from dataclasses import fields as fields_of
 from typing import Annotated, Any
+
+from msgspec import Struct
 
 from app.rules.clients.app_claims import MAX_APP_ROLES, MAX_MAPPINGS, AppRole, ClaimMapping, check_mappings
 from app.rules.clients.client_coherence import ClientPolicy, check_coherence, profile_allows_auth_method
@@ -93,8 +93,7 @@ _RedirectUris = Annotated[tuple[RedirectUri, ...], Items(100)]
 _NAME_REQUIRED = {"name": "Enter a name for the client."}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientMetadata:
+class ClientMetadata(Struct, frozen=True, kw_only=True):
     """The metadata of a client, complete: every default is filled in."""
 
     name: Annotated[str, Text(100), described("The name that users see when they are asked for consent.")]
@@ -308,7 +307,7 @@ class ClientMetadata:
         return self.token_endpoint_auth_method in SECRET_METHODS
 
 
-FIELDS = tuple(field.name for field in fields_of(ClientMetadata))
+FIELDS = ClientMetadata.__struct_fields__
 _FIELD_NAMES = frozenset(FIELDS)
 NewClient = create_shape("NewClient", ClientMetadata, required=("name",), without=("status",))
 ClientChange = create_shape("ClientChange", ClientMetadata, not_null=("name",))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any
+
+from msgspec import Struct
 
 from app.rules.clients.public_keys import jwks_problem
 from app.rules.clients.redirect_uris import is_private_scheme, web_url_problem
@@ -65,8 +66,7 @@ AUTH_METHODS = (BASIC, POST, PRIVATE_KEY_JWT, NONE)
 SECRET_METHODS = frozenset({BASIC, POST})
 
 
-@dataclass(frozen=True, slots=True)
-class ClientType:
+class ClientType(Struct, frozen=True):
     """One type: ``grant_types`` and the first of ``auth_methods`` are its defaults."""
 
     title: str
@@ -174,8 +174,7 @@ def _context_class_problem(value: str) -> FieldProblem | None:
     return FieldProblem("not_allowed", "Enter 1 to 128 printable ASCII characters, without spaces.")
 
 
-@dataclass(frozen=True, slots=True)
-class _Entries(Check):
+class _Entries(Check, Struct, frozen=True):
     """At most 50 entries of metadata: a short key and a text each."""
 
     def problem(self, value: Mapping[str, str]) -> FieldProblem | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated, Any
+
+from msgspec import Struct
 
 from app.rules.fields import ValidationErrors
 from app.rules.languages.dates import Elapsed
@@ -68,16 +69,14 @@ class RotationChange(Shape):
     revoke_tokens: _RevokeTokens | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RotationTerms:
+class RotationTerms(Struct, frozen=True):
     """When the old secrets of a rotation expire, and whether their tokens do, too. None means unchanged."""
 
     ends_in_seconds: int | None
     revoke_tokens: bool | None
 
 
-@dataclass(frozen=True, slots=True)
-class SecretUse:
+class SecretUse(Struct, frozen=True):
     """When a secret was first and last used, and from how many IP addresses within 30 days."""
 
     first_used_at: datetime | None
@@ -85,8 +84,7 @@ class SecretUse:
     addresses: int
 
 
-@dataclass(frozen=True, slots=True)
-class RotationVerdict:
+class RotationVerdict(Struct, frozen=True):
     """An assessment: whether the old secrets can be revoked now, and an explanation."""
 
     is_safe: bool
@@ -120,8 +118,7 @@ class NewRegistrationToken(Shape):
     ) = None
 
 
-@dataclass(frozen=True, slots=True)
-class RegistrationTokenTerms:
+class RegistrationTokenTerms(Struct, frozen=True):
     """The terms of a new token. With ``max_uses`` None, only the organization's limit of clients applies."""
 
     name: str

@@ -8,7 +8,6 @@ import json
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -16,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 from joserfc.jws import JWSRegistry
+from msgspec import Struct
 
 from app.rules.errors import OAuthError
 from app.rules.strict_json import InvalidJson, load_object
@@ -38,8 +38,7 @@ _DEFAULT_PORTS = {"https": 443, "http": 80}
 _KINDS: Mapping[str, type[ECKey] | type[OKPKey] | type[RSAKey]] = {"EC": ECKey, "OKP": OKPKey, "RSA": RSAKey}
 
 
-@dataclass(frozen=True, slots=True)
-class Proof:
+class Proof(Struct, frozen=True):
     """A valid proof. ``jkt`` is its key's thumbprint (RFC 7638).
 
     It was not accepted before ``since`` and is not after ``until``.

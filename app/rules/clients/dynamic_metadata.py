@@ -8,9 +8,10 @@ the client was registered with. A caller can't choose a ``client_id``, trust, au
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from app.rules.clients.client_metadata import ClientMetadata
 from app.rules.clients.client_types import (
@@ -68,8 +69,7 @@ NAMES = (
 _RFC7591_NAMES = {"name": "client_name", "scopes": "scope", "type": "application_type"}
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(Struct, frozen=True):
     """The values that self-registered clients of an organization may have (DC-2).
 
     ``default_scopes`` are those of a client that requests none.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from dataclasses import fields as fields_of
 from typing import Annotated, Any
+
+from msgspec import Struct
 
 from app.rules.clients.client_types import TOKEN_FORMATS, scope_problem
 from app.rules.clients.resource_indicators import (
@@ -89,8 +89,7 @@ class ScopeText(Shape):
     description: ScopeDescription | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ScopeWords:
+class ScopeWords(Struct, frozen=True):
     """A scope of a resource; without a title, the consent page shows its name."""
 
     name: str
@@ -98,8 +97,7 @@ class ScopeWords:
     description: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceFields:
+class ResourceFields(Struct, frozen=True, kw_only=True):
     """The fields of a resource. With None, the client or the organization decides about format and lifetime."""
 
     identifier: Annotated[
@@ -155,7 +153,7 @@ class ResourceFields:
         return [missing_title_warning(scope.name) for scope in self.scopes if scope.title is None]
 
 
-FIELDS = tuple(field.name for field in fields_of(ResourceFields))
+FIELDS = ResourceFields.__struct_fields__
 _SentScopes = (
     Annotated[
         tuple[ResourceScope, ...],

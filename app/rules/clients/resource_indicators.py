@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
+
+from msgspec import Struct, field
 
 from app.rules.directory.permissions import ALL_PERMISSIONS
 from app.rules.errors import InvalidScope, InvalidTarget, OAuthError
@@ -34,8 +35,7 @@ MAX_UNLISTED_SECONDS = 600
 _IDENTIFIER = re.compile(r"[a-z][a-z0-9+.-]*:[\x21\x24-\x5b\x5d-\x7e]+")
 
 
-@dataclass(frozen=True, slots=True)
-class KnownResource:
+class KnownResource(Struct, frozen=True):
     """A resource of the organization with its token settings.
 
     None leaves the choice to client or organization.
@@ -49,8 +49,7 @@ class KnownResource:
     access_token_storage: str = STORED
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceAccess:
+class ResourceAccess(Struct, frozen=True):
     """A client's access to a resource.
 
     ``scopes`` is None once access was withdrawn. Tokens issued before ``not_before`` ended with an earlier withdrawal.
@@ -60,8 +59,7 @@ class ResourceAccess:
     not_before: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Catalog:
+class Catalog(Struct, frozen=True):
     """The resources of an organization by identifier, and the resource of each scope."""
 
     resources: Mapping[str, KnownResource] = field(default_factory=dict)
@@ -93,8 +91,7 @@ class Catalog:
         return any(known.access_token_storage == STATUS_LIST for known in self.resources.values())
 
 
-@dataclass(frozen=True, slots=True)
-class TokenRequester:
+class TokenRequester(Struct, frozen=True):
     """The requesting client's resources, scopes and access, with the issuer and the management API.
 
     ``is_consented`` is False for tokens that no user allowed the client: client credentials and token exchange.
@@ -122,8 +119,7 @@ class TokenRequester:
         return access is not None and access.scopes is not None and scope in access.scopes
 
 
-@dataclass(frozen=True, slots=True)
-class TokenTarget:
+class TokenTarget(Struct, frozen=True):
     """The scopes of a token, in the requested order, and its audience."""
 
     scopes: tuple[str, ...]

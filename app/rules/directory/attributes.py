@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from dataclasses import fields as fields_of
 from datetime import date
 from itertools import islice
 from typing import Any
+
+from msgspec import Struct
 
 from app.rules.errors import InvalidInput
 from app.rules.fields import (
@@ -36,8 +36,7 @@ _MAX_INTEGER = 2**53 - 1
 _JSON_TYPES = {STRING: "a string", INTEGER: "a whole number", BOOLEAN: "true or false", DATE: "a string"}
 
 
-@dataclass(frozen=True, slots=True)
-class Attribute:
+class Attribute(Struct, frozen=True):
     """The definition of an attribute. ``scope`` releases it to clients that map it, ``choices`` limit its values."""
 
     key: str
@@ -49,7 +48,7 @@ class Attribute:
     scope: str = "profile"
 
 
-FIELDS = tuple(field.name for field in fields_of(Attribute))
+FIELDS = Attribute.__struct_fields__
 
 
 def attributes_of(settings: Mapping[str, Any]) -> tuple[Attribute, ...]:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from app.rules.languages.translation import lazy_gettext
 
@@ -86,8 +87,7 @@ MEMBER_REGISTRATION_PERMISSIONS = frozenset(
 _NAME = re.compile(r"[a-z][a-z0-9_.-]{0,39}(?::[a-z0-9_.-]{1,40}){1,3}")
 
 
-@dataclass(frozen=True, slots=True)
-class Role:
+class Role(Struct, frozen=True):
     """A role with its description and permissions."""
 
     name: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from app.rules.languages.translation import lazy_gettext
 
@@ -16,8 +17,7 @@ _HEX_COLOR = re.compile(r"#[0-9a-f]{6}")
 _STEPS = 50
 
 
-@dataclass(frozen=True, slots=True)
-class Accent:
+class Accent(Struct, frozen=True):
     """The accent color and the text color on it, for light and dark pages."""
 
     light: str

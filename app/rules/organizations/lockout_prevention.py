@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from app.rules.directory.permissions import has_permission, permissions_of_roles
 from app.rules.errors import Conflict, FieldError
@@ -17,8 +18,7 @@ class WouldLockOut(Conflict):
     code = "would_lock_out"
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(Struct, frozen=True):
     """The sign-in methods of the user who changes the settings. A client or the service itself has no Caller."""
 
     roles: tuple[str, ...]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Annotated, Any
+
+from msgspec import Struct, field
 
 from app.rules.errors import InvalidInput
 from app.rules.fields import FieldProblem, ValidationErrors
@@ -123,8 +124,7 @@ class OrganizationChange(Shape):
     ] = ""
 
 
-@dataclass(frozen=True, slots=True)
-class OrganizationPlan:
+class OrganizationPlan(Struct, frozen=True):
     """A valid new organization. A derived slug becomes ``…-2`` if it was ever used; a chosen one is a conflict."""
 
     name: str

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from app.rules.clients.redirect_uris import get_web_origin, redirect_uri_problem
 from app.rules.directory import attributes
@@ -36,21 +36,19 @@ def wrong_type(path: str, wanted: str, value: Any) -> FieldError:
     return FieldError(path, "wrong_type", f"Must be {wanted}, not {type_name(value)}.")
 
 
-@dataclass(frozen=True, slots=True)
-class SettingKind(ABC):
+class SettingKind(Struct, frozen=True):
     """The type of a setting. ``check`` never receives ``null``, which means the default."""
 
-    @abstractmethod
     def check(self, path: str, value: Any) -> Iterator[FieldError]:
         """Find every problem of the value."""
+        raise NotImplementedError
 
-    @abstractmethod
     def schema(self) -> dict[str, Any]:
         """Return the type as JSON Schema 2020-12."""
+        raise NotImplementedError
 
 
-@dataclass(frozen=True, slots=True)
-class Boolean(SettingKind):
+class Boolean(SettingKind, frozen=True):
     """A boolean."""
 
     def check(self, path: str, value: Any) -> Iterator[FieldError]:
@@ -61,8 +59,7 @@ class Boolean(SettingKind):
         return {"type": "boolean"}
 
 
-@dataclass(frozen=True, slots=True)
-class Number(SettingKind):
+class Number(SettingKind, frozen=True):
     """An integer in a range that includes both bounds."""
 
     minimum: int
@@ -85,8 +82,7 @@ class Number(SettingKind):
         return {"type": "integer", "minimum": self.minimum, "maximum": self.maximum}
 
 
-@dataclass(frozen=True, slots=True)
-class Choice(SettingKind):
+class Choice(SettingKind, frozen=True):
     """One of a few values."""
 
     values: tuple[str, ...]
@@ -105,8 +101,7 @@ class Choice(SettingKind):
         return {"type": "string", "enum": list(self.values)}
 
 
-@dataclass(frozen=True, slots=True)
-class Text(SettingKind):
+class Text(SettingKind, frozen=True):
     """A text, or a string of one format."""
 
     max_length: int
@@ -123,8 +118,7 @@ class Text(SettingKind):
         return {"type": "string", "minLength": 1, "maxLength": self.max_length}
 
 
-@dataclass(frozen=True, slots=True)
-class StringList(SettingKind):
+class StringList(SettingKind, frozen=True):
     """A list of distinct strings of one type."""
 
     item: SettingKind
@@ -166,8 +160,7 @@ class StringList(SettingKind):
 _REQUIRED_OF_ATTRIBUTE = ("key", "name", "type")
 
 
-@dataclass(frozen=True, slots=True)
-class AttributeList(SettingKind):
+class AttributeList(SettingKind, frozen=True):
     """The definitions of custom attributes, which are replaced together."""
 
     def check(self, path: str, value: Any) -> Iterator[FieldError]:
@@ -222,8 +215,7 @@ class AttributeList(SettingKind):
         }
 
 
-@dataclass(frozen=True, slots=True)
-class ServerManaged(SettingKind):
+class ServerManaged(SettingKind, frozen=True):
     """A value that this service generates. It can be sent back unchanged or removed, but not set."""
 
     pattern: str
@@ -321,8 +313,7 @@ _FORMATS: dict[str, Callable[[str], str | None]] = {
 # ruff: noqa: E501
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """One row of the table. A default of None means that ``null`` is itself a value: unlimited or unset."""
 
     path: str

@@ -14,13 +14,13 @@ import hashlib
 import hmac
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import bcrypt
 from argon2 import PasswordHasher
 from argon2.exceptions import Argon2Error, InvalidHashError
+from msgspec import Struct
 
 from app.rules.fields import FieldProblem
 
@@ -77,8 +77,7 @@ class UnsupportedHash(Exception):
         self.problem = FieldProblem(code, message)
 
 
-@dataclass(frozen=True, slots=True)
-class ImportedHash:
+class ImportedHash(Struct, frozen=True):
     """A hash in its stored form. ``scheme`` names its algorithm and cost."""
 
     stored: str

@@ -9,11 +9,12 @@ import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any, TypeGuard
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from app.rules.errors import DomainError, InvalidInput
 from app.rules.languages.translation import lazy_gettext
@@ -47,8 +48,7 @@ class InvalidPasskeyResponse(DomainError):
         super().__init__("Your browser sent an unexpected response. Try again.")
 
 
-@dataclass(frozen=True, slots=True)
-class RegistrationResponse:
+class RegistrationResponse(Struct, frozen=True):
     """A passkey was created. ``content`` is passed to the library for verification."""
 
     credential_id: str
@@ -57,8 +57,7 @@ class RegistrationResponse:
     is_discoverable: bool
 
 
-@dataclass(frozen=True, slots=True)
-class AuthenticationResponse:
+class AuthenticationResponse(Struct, frozen=True):
     """A passkey was used. ``handle`` is the WebAuthn user handle, if the authenticator sent it."""
 
     credential_id: str
@@ -74,16 +73,14 @@ class ChallengeState(Enum):
     FOREIGN = "foreign"
 
 
-@dataclass(frozen=True, slots=True)
-class RelyingParty:
+class RelyingParty(Struct, frozen=True):
     """The domain that passkeys are bound to, and the origin whose pages may use them."""
 
     id: str
     origin: str
 
 
-@dataclass(frozen=True, slots=True)
-class Descriptor:
+class Descriptor(Struct, frozen=True):
     """A registered passkey as browsers need it to find the credential."""
 
     credential_id: str

@@ -7,7 +7,6 @@ import mmap
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache
 from hashlib import sha256
@@ -16,6 +15,8 @@ from typing import Any
 
 from argon2 import PasswordHasher, Type
 from argon2.exceptions import Argon2Error, InvalidHashError
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.rules.errors import FieldError
 from app.rules.languages.translation import lazy_gettext
@@ -263,8 +264,7 @@ def _common_words() -> frozenset[str]:
     return frozenset(line for line in text.splitlines() if line and not line.startswith("#"))
 
 
-@dataclass(frozen=True, slots=True)
-class Lockout:
+class Lockout(Struct, frozen=True):
     """The setting ``authentication.lockout`` of an organization."""
 
     max_failures: int

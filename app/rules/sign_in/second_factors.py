@@ -14,11 +14,12 @@ import secrets
 import struct
 from base64 import b32encode
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any
 from urllib.parse import quote, urlencode
+
+from msgspec import Struct
 
 STEP_SECONDS = 30
 DIGITS = 6
@@ -45,16 +46,14 @@ class MfaRequirement(Enum):
     ENROL = "enrol"
 
 
-@dataclass(frozen=True, slots=True)
-class MfaDecision:
+class MfaDecision(Struct, frozen=True):
     """A requirement. ``until`` is when an offered factor becomes required."""
 
     requirement: MfaRequirement
     until: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MfaGraceStart:
+class MfaGraceStart(Struct, frozen=True):
     """The times that a grace period can start from: the account, the administrator role, the policy.
 
     An unknown time of the policy counts as before the account was created.

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from ipaddress import ip_address as parse_ip_address
+
+from msgspec import Struct
 
 from app.rules.errors import DomainError
 
@@ -88,8 +89,7 @@ class OutgoingRequestBlocked(DomainError):
     code = "address_not_allowed"
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """Destination of a request: ``host`` in lower case without brackets, ``path`` with the query."""
 
     host: str

@@ -6,9 +6,10 @@ import hashlib
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
+
+from msgspec import Struct, field
 
 from app.rules.scopes import CLAIMS_OF_SCOPE, SCOPE_OF_CLAIM
 from app.rules.strict_json import InvalidJson, load_object
@@ -61,8 +62,7 @@ SUPPORTED_CLAIMS: tuple[str, ...] = (*PROFILE_CLAIMS, "acr", "amr", "auth_time",
 """``claims_supported`` of the discovery document: those, what ID tokens say of the sign-in, and lists of names."""
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(Struct, frozen=True):
     """The claims known about a user: the standard claims of OpenID Connect Core 5.1.
 
     ``picture``, ``profile`` and ``website`` are URLs, ``birthdate`` is ``YYYY-MM-DD``, ``address`` has the

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any
+
+from msgspec import Struct
 
 from app.rules.fields import FieldProblem, ValidationErrors
 from app.rules.shapes import (
@@ -73,8 +74,7 @@ class Revoke(Shape):
     token: Annotated[_NotEmpty, described("The token to revoke.")]
 
 
-@dataclass(frozen=True, slots=True)
-class RevocationRequest:
+class RevocationRequest(Struct, frozen=True):
     """A valid request. ``token_type`` says which type to look up first (RFC 7009 section 2.1)."""
 
     organization_id: str
@@ -131,8 +131,7 @@ class NewRevocation(Shape):
     dry_run: Annotated[bool, described("Count what would be revoked without revoking it.")] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RevocationOrder:
+class RevocationOrder(Struct, frozen=True):
     """A valid bulk revocation. ``subject`` is the id that was sent, empty for the whole organization.
 
     With ``issued_before`` None, the cutoff is the time of the database when the revocation is done.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from app.rules.clients.client_types import IMPERSONATION
 from app.rules.clients.resource_indicators import parse_resources
@@ -18,8 +19,7 @@ JWT_TYPE = "urn:ietf:params:oauth:token-type:jwt"
 MAX_ACTORS = 5
 
 
-@dataclass(frozen=True, slots=True)
-class ExchangeRequest:
+class ExchangeRequest(Struct, frozen=True):
     """A valid request. ``resources`` are the values of ``resource`` and ``audience`` together."""
 
     subject_token: str

@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import hmac
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
+
+from msgspec import Struct
 
 CLAIM = "unstored"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -20,8 +21,7 @@ _TIME_BYTES, _ID_BYTES, _TAG_BYTES = 8, 16, 16
 _LENGTH = _TIME_BYTES + 3 * _ID_BYTES + _TAG_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class UnstoredTokenData:
+class UnstoredTokenData(Struct, frozen=True):
     """The row of the client, of the grant and of the secret that issued the token; ``iat`` has no fractions."""
 
     issued_at: datetime

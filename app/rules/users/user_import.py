@@ -13,8 +13,10 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from app.rules.directory.attributes import Attribute, validate_attributes
 from app.rules.errors import InvalidInput
@@ -65,8 +67,7 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 _FORMULA = re.compile(r"'[=+\-@\t\r]")
 
 
-@dataclass(frozen=True, slots=True)
-class ImportedUser:
+class ImportedUser(Struct, frozen=True):
     """A valid row. ``given`` names the fields that it contains. The others have defaults.
 
     ``password_scheme`` is None without a hash, and for one with the current parameters.
@@ -91,8 +92,7 @@ class UnreadableFile(InvalidInput):
     code = "unreadable_file"
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """A row of the file. ``problem`` describes an error of the row itself."""
 
     number: int

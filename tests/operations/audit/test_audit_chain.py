@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 import pytest
 from flask import Flask
+from msgspec.structs import replace
 from sqlalchemy import delete, event, insert, select, update
 from sqlalchemy.exc import IntegrityError
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from flask import Flask
+from msgspec.structs import replace
 
 from app.operations.clients import credential_rows, credentials
 from app.operations.clients.credentials import MAX_REVEALS_PER_HOUR, NotRevealable

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Callable
 from datetime import timedelta
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 from flask import Flask
+from msgspec.structs import replace
 from sqlalchemy import update
 
 from app.extensions import db
@@ -181,5 +181,5 @@ def test_email_of_another_organization_cannot_be_decrypted(
     message = outbox.claim_due_message(busy_receivers=(), full_organizations=())
     assert message is not None
     with pytest.raises(UnsealError):
-        delivery.deliver(dataclasses.replace(message, organization_id=make.organization().id))
+        delivery.deliver(replace(message, organization_id=make.organization().id))
     assert box.mails == []

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import select
 
 from app.extensions import db
@@ -177,7 +178,7 @@ def test_email_set_by_administrator_keeps_factors(
     ada = make.user(acme, email="ada@acme.example")
     with_app(app, ada)
     update_user(make.actor(acme), ada.public_id, {"email": "adda@acme.example"})
-    moved = replace(ada, email="adda@acme.example")
+    moved = dataclasses.replace(ada, email="adda@acme.example")
     assert not reset_by_mail(moved, box, deliver).ended
     assert find_methods_of_user(acme.id, ada.id) == ("totp",)
 

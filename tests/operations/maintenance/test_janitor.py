@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from uuid import UUID
 
 import pytest
 from flask import Flask
+from msgspec.structs import replace
 from sqlalchemy import event, insert, literal, select, update
 
 from app.extensions import db

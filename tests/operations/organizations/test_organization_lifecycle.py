@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from flask import Flask
+from msgspec.structs import replace
 
 from app.operations.directory import lookups
 from app.operations.directory.lookups import OrganizationSnapshot

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from flask import Flask
+from msgspec.structs import replace
 
 from app.operations.clients import credentials
 from app.operations.directory import lookups

@@ -96,7 +96,7 @@ def test_organization_revocation_requires_recent_sign_in(app: Flask, make: Facto
 
 
 def test_user_is_warned_about_ending_the_own_session(app: Flask, make: Factory, acme: Any) -> None:
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     ada = make.user(acme)
     with app.app_context():

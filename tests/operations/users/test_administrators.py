@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from flask import Flask
+from msgspec.structs import replace
 
 from app.operations.clients.clients import update_client
 from app.operations.directory import lookups

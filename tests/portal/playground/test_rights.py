@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from html import unescape
 from typing import Any
 
 import pytest
 from flask import Flask
+from msgspec.structs import replace
 
 from app.operations.authorization import playground
 from app.operations.clients.clients import update_client

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+
+from msgspec.structs import replace
 
 from app.rules.authorization.authorization_request import AuthorizationParameters
 from app.rules.authorization.interaction import (

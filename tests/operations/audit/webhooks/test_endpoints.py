@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from app.models.audit import Webhook, WebhookDelivery
 from app.operations.audit.audit_events import list_audit_events

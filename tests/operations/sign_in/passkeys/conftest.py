@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from app.operations.sign_in.passkey_registration import begin_registration, finish_registration
 from app.operations.sign_in.passkey_sign_in import begin_passkey_sign_in, sign_in_with_passkey

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from flask import Flask
+from msgspec.structs import replace
 from sqlalchemy import select, update
 
 from app.extensions import db
