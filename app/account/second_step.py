@@ -5,6 +5,8 @@ The pages carry the token of the pending sign-in as ``sign_in``, and the paramet
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from urllib.parse import urlencode
 
 from flask import jsonify, make_response, redirect, request
@@ -50,24 +52,45 @@ from app.web.headers import page_class
 from app.web.qr_codes import qr_svg
 
 _STATUS = {"expired": 400, "unknown": 400, "copied": 403, "disabled": 403, "suspended": 403, "off": 403}
+_View = Callable[[OrganizationSnapshot, PendingSignInState, AuthorizationRequestRecord | None], Response]
+
+
+def _while(*requirements: MfaRequirement) -> Callable[[_View], Callable[[str], Response]]:
+    """Decorate a view for a pending sign-in with one of the requirements.
+
+    The view gets the organization, the pending sign-in and the authorization request. Any other sign-in, and one that
+    ends meanwhile, is redirected to the page that it needs.
+    """
+
+    def decorate(view: _View) -> Callable[[str], Response]:
+        @wraps(view)
+        def page(organization: str) -> Response:
+            org = get_organization_by_slug(organization)
+            pending = pending_request(org)
+            waiting = find_pending_sign_in_state(org, _token(), browser_id())
+            if waiting is None or waiting.requirement not in requirements:
+                return _restart(org, waiting)
+            try:
+                return view(org, waiting, pending)
+            except SignInEnded:
+                return _restart(org, None)
+
+        return page
+
+    return decorate
 
 
 @account.route("/organizations/<organization>/login/verify", methods=["GET", "POST"])
 @page_class("flow")
-def verify_page(organization: str) -> Response:
+@_while(MfaRequirement.VERIFY)
+def verify_page(
+    org: OrganizationSnapshot, waiting: PendingSignInState, pending: AuthorizationRequestRecord | None
+) -> Response:
     """Verify a code of the authenticator app or, with ``use=recovery``, a recovery code."""
-    org = get_organization_by_slug(organization)
-    pending = pending_request(org)
-    waiting = _pending_sign_in(org)
-    if waiting is None or waiting.requirement is not MfaRequirement.VERIFY:
-        return _restart(org, waiting)
     form = _code_form(waiting)
     if not form.validate_on_submit():
         return _verify_page(org, waiting, pending, form, code=400 if form.is_submitted() else 200)
-    try:
-        outcome = verify_code(anonymous_actor(org), org, _token(), form.code.data, current_browser(org))
-    except SignInEnded:
-        return _restart(org, None)
+    outcome = verify_code(anonymous_actor(org), org, _token(), form.code.data, current_browser(org))
     if not isinstance(outcome, InvalidCode):
         return continue_sign_in(org, outcome, pending)
     form.code.data = ""
@@ -80,35 +103,26 @@ def verify_page(organization: str) -> Response:
 
 @account.post("/organizations/<organization>/login/verify/passkey")
 @page_class("flow")
-def verify_with_passkey(organization: str) -> Response:
+@_while(MfaRequirement.VERIFY)
+def verify_with_passkey(
+    org: OrganizationSnapshot, waiting: PendingSignInState, pending: AuthorizationRequestRecord | None
+) -> Response:
     """Complete the pending sign-in with a passkey."""
-    org = get_organization_by_slug(organization)
-    pending = pending_request(org)
-    waiting = _pending_sign_in(org)
-    if waiting is None or waiting.requirement is not MfaRequirement.VERIFY:
-        return _restart(org, waiting)
     answer = PasskeyForm().answer.data or ""
-    try:
-        outcome = verify_passkey_second_factor(
-            anonymous_actor(org), org, _token(), answer, current_browser(org)
-        )
-        if isinstance(outcome, PasskeyRefused):
-            form = _code_form(waiting)
-            return _verify_page(org, waiting, pending, form, refused=outcome, code=_STATUS[outcome.reason])
-    except SignInEnded:
-        return _restart(org, None)
+    outcome = verify_passkey_second_factor(anonymous_actor(org), org, _token(), answer, current_browser(org))
+    if isinstance(outcome, PasskeyRefused):
+        form = _code_form(waiting)
+        return _verify_page(org, waiting, pending, form, refused=outcome, code=_STATUS[outcome.reason])
     return continue_sign_in(org, outcome, pending)
 
 
 @account.route("/organizations/<organization>/login/enrol", methods=["GET", "POST"])
 @page_class("flow")
-def enrol_page(organization: str) -> Response:
+@_while(MfaRequirement.OFFER, MfaRequirement.ENROL)
+def enrol_page(
+    org: OrganizationSnapshot, waiting: PendingSignInState, pending: AuthorizationRequestRecord | None
+) -> Response:
     """Set up an authenticator app before the sign-in is complete, or skip it where that is allowed."""
-    org = get_organization_by_slug(organization)
-    pending = pending_request(org)
-    waiting = _pending_sign_in(org)
-    if waiting is None or waiting.requirement not in {MfaRequirement.OFFER, MfaRequirement.ENROL}:
-        return _restart(org, waiting)
     form = AuthenticatorAppForm()
     actor, browser = anonymous_actor(org), current_browser(org)
     try:
@@ -119,8 +133,6 @@ def enrol_page(organization: str) -> Response:
         enrolled = factor_enrollment.add_authenticator_app_at_sign_in(
             actor, org, _token(), form.secret.data or "", form.code.data, browser
         )
-    except SignInEnded:
-        return _restart(org, None)
     except (InvalidInput, Conflict) as error:
         form.add_errors(error)
         return _enrol_page(org, waiting, pending, form)
@@ -129,13 +141,11 @@ def enrol_page(organization: str) -> Response:
 
 @account.post("/organizations/<organization>/login/enrol/passkey")
 @page_class("flow")
-def enrol_passkey(organization: str) -> Response:
+@_while(MfaRequirement.OFFER, MfaRequirement.ENROL)
+def enrol_passkey(
+    org: OrganizationSnapshot, waiting: PendingSignInState, pending: AuthorizationRequestRecord | None
+) -> Response:
     """Create a passkey before the sign-in is complete."""
-    org = get_organization_by_slug(organization)
-    pending = pending_request(org)
-    waiting = _pending_sign_in(org)
-    if waiting is None or waiting.requirement not in {MfaRequirement.OFFER, MfaRequirement.ENROL}:
-        return _restart(org, waiting)
     form = PasskeyForm()
     try:
         enrolled = finish_registration_at_sign_in(
@@ -147,7 +157,7 @@ def enrol_passkey(organization: str) -> Response:
             current_browser(org),
         )
     except SignInEnded:
-        return _restart(org, None)
+        raise
     except DomainError as error:
         app_form = AuthenticatorAppForm()
         app_form.add_errors(error)
@@ -178,11 +188,6 @@ def sign_in_by_passkey(organization: str) -> Response:
 def _token() -> str:
     """Return the token of the pending sign-in."""
     return request.values.get("sign_in", "")
-
-
-def _pending_sign_in(organization: OrganizationSnapshot) -> PendingSignInState | None:
-    """Return the pending sign-in of this browser, or None if it has expired."""
-    return find_pending_sign_in_state(organization, _token(), browser_id())
 
 
 def _restart(organization: OrganizationSnapshot, waiting: PendingSignInState | None) -> Response:
