@@ -157,7 +157,7 @@ def enrol_passkey(
             current_browser(org),
         )
     except SignInEnded:
-        raise
+        raise  # it is a DomainError too, and the decorator's
     except DomainError as error:
         app_form = AuthenticatorAppForm()
         app_form.add_errors(error)

@@ -12,6 +12,7 @@ import pytest
 from flask import Flask
 
 from app.operations.organizations.settings import update_settings
+from app.operations.sign_in.pending_sign_ins import SignInEnded
 from app.operations.sign_in.second_factors import delete_authenticator_app
 from app.operations.users.factor_resets import reset_user_factors
 from app.operations.users.invitations import create_invitation
@@ -217,6 +218,18 @@ def test_pending_sign_in_is_bound_to_its_browser(world: World) -> None:
     stranger = Visitor(world.app)
     assert stranger.get(step.location).location == f"{world.home}/login?ended=1"
     assert 'id="sign-in-ended"' in stranger.get(f"{world.home}/login?ended=1").text
+
+
+def test_sign_in_that_ends_while_its_page_is_made_starts_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = from_the_sign_in_page(world)
+
+    def end(*_: Any) -> None:
+        raise SignInEnded
+
+    monkeypatch.setattr("app.account.second_step.begin_passkey_second_factor", end)
+    assert world.visitor.get(step.location).location == f"{world.home}/login?ended=1"
 
 
 def test_fifth_wrong_code_ends_the_sign_in(world: World) -> None:

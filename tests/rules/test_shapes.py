@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any
+
+from msgspec import Struct
 
 from app.rules.fields import MAX_UNKNOWN, FieldProblem, ValidationErrors
 from app.rules.shapes import (
@@ -131,9 +132,8 @@ def test_null_is_required_where_a_message_says_so() -> None:
     }
 
 
-def test_shape_from_dataclass_makes_fields_optional_and_nullable() -> None:
-    @dataclass
-    class Thing:
+def test_shape_from_record_makes_fields_optional_and_nullable() -> None:
+    class Thing(Struct):
         name: Annotated[str, Text(5)]
         kind: Annotated[str, OneOf(("a", "b"))] = "a"
         id: str = ""

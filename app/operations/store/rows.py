@@ -8,7 +8,6 @@ from typing import Any, Generic, TypeVar, cast
 from uuid import UUID
 
 from msgspec import Struct
-from msgspec.structs import fields
 from sqlalchemy import ColumnElement, Integer, Select, bindparam, false, func, literal, select, tuple_
 
 from app.extensions import db
@@ -21,6 +20,7 @@ from app.rules.identifiers import decode_uuid, encode_uuid, parse_client_id, par
 from app.rules.languages.translation import lazy_gettext
 
 T = TypeVar("T")
+R = TypeVar("R", bound=Struct)
 U = TypeVar("U")
 CursorKey = tuple[str, ...]
 # The prefix of the ids of each filter, and what is wrong with others. The ids of clients name their organization.
@@ -199,14 +199,10 @@ def iterate_pages(read: Callable[..., Page[T]], *subject: Any, **options: Any) -
         request = PageRequest(MAX_LIMIT, page.next_cursor_key) if page.next_cursor_key else None
 
 
-def make_record(record: Callable[..., T], row: Any, **values: Any) -> T:
+def make_record(record: type[R], row: Any, **values: Any) -> R:
     """Return the record with the row's columns of the same names, and ``values`` for other fields."""
-    return record(**{name: getattr(row, name) for name in _names(record) if name not in values}, **values)
-
-
-@functools.cache
-def _names(record: Any) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(record))
+    columns = (name for name in record.__struct_fields__ if name not in values)
+    return record(**{name: getattr(row, name) for name in columns}, **values)
 
 
 def _sort_key(row: Any, columns: Sequence[Any]) -> CursorKey:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from msgspec import Struct
 from sqlalchemy import delete, select
 
 from app.extensions import db
@@ -14,7 +14,6 @@ from app.models.base import has_key, is_same
 from app.models.user import ACTIVE, AccountLink, User
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.store import clock
-from app.operations.store.rows import make_record
 from app.operations.store.transactions import (
     count_changed,
     current_unit_of_work,
@@ -26,7 +25,8 @@ from app.rules.identifiers import digest, new_token, parse_token
 from app.rules.organizations.settings import earliest_expiry
 
 
-class AccountLinkRecord(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class AccountLinkRecord:
     """A valid link without its token, with its account. ``address`` is the email that the link verifies, if any."""
 
     organization_id: str
@@ -37,10 +37,7 @@ class AccountLinkRecord(Struct, frozen=True):
     email: str
     email_canonical: str
     name: str
-    password_hash: str | None
-
-    def __repr__(self) -> str:
-        return f"AccountLinkRecord({self.user_id})"  # without the hash
+    password_hash: str | None = field(repr=False)
 
 
 @transaction
@@ -117,7 +114,17 @@ def find_link(
         return None
     if row.bound_digest != _bound_digest(row.password_hash, row.email_canonical):
         return None
-    return make_record(AccountLinkRecord, row, organization_id=organization_id, digest=digest(token))
+    return AccountLinkRecord(
+        organization_id,
+        row.user_id,
+        digest(token),
+        row.is_mailed,
+        row.address,
+        row.email,
+        row.email_canonical,
+        row.name,
+        row.password_hash,
+    )
 
 
 @transaction
