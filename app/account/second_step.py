@@ -55,7 +55,7 @@ _STATUS = {"expired": 400, "unknown": 400, "copied": 403, "disabled": 403, "susp
 _View = Callable[[OrganizationSnapshot, PendingSignInState, AuthorizationRequestRecord | None], Response]
 
 
-def _while(*requirements: MfaRequirement) -> Callable[[_View], Callable[[str], Response]]:
+def _during_sign_in(*requirements: MfaRequirement) -> Callable[[_View], Callable[[str], Response]]:
     """Decorate a view for a pending sign-in with one of the requirements.
 
     The view gets the organization, the pending sign-in and the authorization request. Any other sign-in, and one that
@@ -82,7 +82,7 @@ def _while(*requirements: MfaRequirement) -> Callable[[_View], Callable[[str], R
 
 @account.route("/organizations/<organization>/login/verify", methods=["GET", "POST"])
 @page_class("flow")
-@_while(MfaRequirement.VERIFY)
+@_during_sign_in(MfaRequirement.VERIFY)
 def verify_page(
     org: OrganizationSnapshot, waiting: PendingSignInState, pending: AuthorizationRequestRecord | None
 ) -> Response:
@@ -103,7 +103,7 @@ def verify_page(
 
 @account.post("/organizations/<organization>/login/verify/passkey")
 @page_class("flow")
-@_while(MfaRequirement.VERIFY)
+@_during_sign_in(MfaRequirement.VERIFY)
 def verify_with_passkey(
     org: OrganizationSnapshot, waiting: PendingSignInState, pending: AuthorizationRequestRecord | None
 ) -> Response:
@@ -118,7 +118,7 @@ def verify_with_passkey(
 
 @account.route("/organizations/<organization>/login/enrol", methods=["GET", "POST"])
 @page_class("flow")
-@_while(MfaRequirement.OFFER, MfaRequirement.ENROL)
+@_during_sign_in(MfaRequirement.OFFER, MfaRequirement.ENROL)
 def enrol_page(
     org: OrganizationSnapshot, waiting: PendingSignInState, pending: AuthorizationRequestRecord | None
 ) -> Response:
@@ -141,7 +141,7 @@ def enrol_page(
 
 @account.post("/organizations/<organization>/login/enrol/passkey")
 @page_class("flow")
-@_while(MfaRequirement.OFFER, MfaRequirement.ENROL)
+@_during_sign_in(MfaRequirement.OFFER, MfaRequirement.ENROL)
 def enrol_passkey(
     org: OrganizationSnapshot, waiting: PendingSignInState, pending: AuthorizationRequestRecord | None
 ) -> Response:
@@ -157,7 +157,7 @@ def enrol_passkey(
             current_browser(org),
         )
     except SignInEnded:
-        raise  # it is a DomainError too, and the decorator's
+        raise  # to the decorator; a DomainError as well, but no error of the form
     except DomainError as error:
         app_form = AuthenticatorAppForm()
         app_form.add_errors(error)
