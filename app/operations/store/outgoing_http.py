@@ -73,7 +73,8 @@ def count_certificate_authorities(ca_bundle: Path) -> int:
 class ConcurrencyLimiter:
     """Limit concurrent requests in total, per organization, and per host of an organization.
 
-    A request without a free slot is rejected and does not wait.
+    An organization that has a slot gets another one only while fewer than half are taken, so that a few busy ones
+    together leave slots for others. A request without a free slot is rejected and does not wait.
     """
 
     def __init__(self, *, max_total: int, max_per_organization: int, max_per_host: int) -> None:
@@ -89,9 +90,10 @@ class ConcurrencyLimiter:
         """Hold a slot inside the block. Raises OutgoingRequestFailed if none is free."""
         keys = ((organization_id,), (organization_id, host))
         with self._lock:
+            own = self._counts[keys[0]]
             if (
-                self._total >= self._max_total
-                or self._counts[keys[0]] >= self._max_per_organization
+                self._total >= (self._max_total // 2 if own else self._max_total)
+                or own >= self._max_per_organization
                 or self._counts[keys[1]] >= self._max_per_host
             ):
                 raise OutgoingRequestFailed("Too many requests to external servers are in progress.")
@@ -149,8 +151,8 @@ def _look_up(
 
 
 TOTAL_SECONDS = 5.0
-_fetch_slots = ConcurrencyLimiter(max_total=4, max_per_organization=3, max_per_host=2)
-_delivery_slots = ConcurrencyLimiter(max_total=4, max_per_organization=3, max_per_host=2)
+_fetch_slots = ConcurrencyLimiter(max_total=6, max_per_organization=3, max_per_host=2)
+_delivery_slots = ConcurrencyLimiter(max_total=6, max_per_organization=3, max_per_host=2)
 
 
 class HttpResponse(Struct, frozen=True):

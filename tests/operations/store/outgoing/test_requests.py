@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -247,15 +248,28 @@ def test_requests_beyond_the_limit_are_refused(context: Flask, monkeypatch: pyte
         )
 
 
-def test_slow_servers_of_one_organization_leave_a_slot_for_another() -> None:
-    """TN-9, P2: an organization uses at most three of four slots, and two for one host."""
-    limiter = ConcurrencyLimiter(max_total=4, max_per_organization=3, max_per_host=2)
-    with limiter.slot(OURS, "a"), limiter.slot(OURS, "a"), limiter.slot(OURS, "b"):
-        for host in ("a", "c"):
-            with pytest.raises(OutgoingRequestFailed), limiter.slot(OURS, host):
-                pass
-        with limiter.slot(THEIRS, "a"), pytest.raises(OutgoingRequestFailed), limiter.slot("third", "c"):
-            pass
+def test_slow_servers_of_some_organizations_leave_slots_for_others() -> None:
+    """TN-9, P2: an organization uses at most half of six slots, two for one host, and one if half are taken."""
+    limiter = ConcurrencyLimiter(max_total=6, max_per_organization=3, max_per_host=2)
+    with ExitStack() as held:
+
+        def take(*slots: tuple[str, str]) -> None:
+            for slot in slots:
+                held.enter_context(limiter.slot(*slot))
+
+        def refuse(*slots: tuple[str, str]) -> None:
+            for slot in slots:
+                with pytest.raises(OutgoingRequestFailed), limiter.slot(*slot):
+                    pass
+
+        take((OURS, "a"), (OURS, "a"))
+        refuse((OURS, "a"))
+        take((OURS, "b"))
+        refuse((OURS, "c"))
+        take((THEIRS, "a"))
+        refuse((THEIRS, "b"))
+        take(("third", "a"), ("fourth", "a"))
+        refuse(("fifth", "a"))
     with limiter.slot(OURS, "a"), limiter.slot(OURS, "a"):
         pass
 
