@@ -23,6 +23,7 @@ from app.web.json_api import (
     created,
     etag_headers,
     read_object,
+    require_no_fields,
     respond,
     run_idempotently,
 )
@@ -166,11 +167,17 @@ class Endpoints:
 def _responding(endpoint: Endpoint, prepare: Prepare | None) -> Callable[..., Response]:
     """Return the view of an endpoint as one that reads the body and returns the response."""
     has_key = endpoint.method == "POST" and endpoint.is_idempotent and not endpoint.media
+    has_no_body = endpoint.method != "GET" and endpoint.body is None and not endpoint.media
+    parameters = {parameter.name for parameter in endpoint.query} | (
+        {"organization_id"} if endpoint.names_organization else set()
+    )
 
     @functools.wraps(endpoint.view)
     def run(context: ApiContext, **values: Any) -> Response:
         sent = () if endpoint.body is None else (read_object(optional=endpoint.is_body_optional),)
         body = sent[0] if sent else {}
+        if has_no_body:
+            require_no_fields(parameters)
         if prepare is not None:
             prepare(context, body)
         if has_key:

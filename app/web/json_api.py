@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from hashlib import sha256
 from typing import Any
+from urllib.parse import urlencode
 
 from flask import Blueprint, Response, json, request
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
@@ -123,6 +124,23 @@ def read_object(*, optional: bool = False) -> dict[str, Any]:
     return load_object(body) if body or not optional else {}
 
 
+def require_no_fields(parameters: Collection[str]) -> None:
+    """Reject a body with fields, so that none is ignored. No body at all or an empty object is accepted.
+
+    ``parameters`` are the query parameters of the endpoint. Raises InvalidInput with every field, and what
+    ``read_object`` does.
+    """
+    if not _body():
+        return
+    errors = ValidationErrors()
+    for name in read_object():
+        if name in parameters:
+            errors.add(name, "unknown_field", "Send this in the query: this request has no body.")
+        else:
+            find_unknown(errors, [name], ())
+    errors.raise_if_any()
+
+
 def read_value() -> Any:
     """Return the JSON value in the request's body, which may be an array; raises what ``read_object`` does."""
     body = _body()
@@ -210,9 +228,12 @@ def created(
 ) -> IdempotentResult:
     """Return a 201 outcome with the Location of the new object and the ETag of its version.
 
-    ``name`` is the last part of its path, ``collection`` the path above it, by default that of the request.
+    ``name`` is the last part of its path, ``collection`` the path above it, by default that of the request. If the
+    request names the organization, the Location does too: it is not found without.
     """
     location = f"{collection or request.path.rstrip('/')}/{name}"
+    if named := request.args.get("organization_id"):
+        location += "?" + urlencode({"organization_id": named})
     return IdempotentResult(data, 201, meta or {}, {"Location": location, **etag_headers(version)})
 
 

@@ -148,6 +148,27 @@ def test_tn12_unknown_and_privileged_fields_are_rejected(api: Api, name: str) ->
         assert _is_refusal_of(answer, field), (field, answer.text)
 
 
+def test_field_of_a_body_that_is_not_read_is_rejected(api: Api) -> None:
+    tried = set()
+    for operation in api.operations():
+        if operation.method.upper() == "GET" or "requestBody" in operation.document:
+            continue
+        tried.add(operation.id)
+        for field in ("zz", *(parameter["name"] for parameter in operation.parameters)):
+            answer = api.send(operation, json={field: "x"})
+            assert _is_refusal_of(answer, field), (operation.id, answer.text)
+        answer = api.send(operation, data=b"{bad", content_type="application/json")
+        assert answer.status_code == 400, (operation.id, answer.text)
+    assert {"revokeCredential", "revokeCredentials", "deleteClient", "redeliverWebhook"} <= tried
+
+
+def test_empty_body_of_a_delete_is_accepted(api: Api) -> None:
+    path = f"/clients/{api.ids['clientId']}/credentials"
+    for request in ({"json": {}}, {"data": b"", "content_type": "text/plain"}):
+        answer = api.http.delete(path, headers=bearer_header(api.default), **request)
+        assert answer.status_code == 200, answer.text
+
+
 NO_OBJECTS: tuple[tuple[bytes, int], ...] = (
     (b"", 400),
     (b"{", 400),

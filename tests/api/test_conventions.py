@@ -36,6 +36,13 @@ def refusal(answer: Any, status: int) -> dict[str, Any]:
     return body
 
 
+def test_location_is_found_by_root_that_acts_in_an_organization(http: FlaskClient, make: Factory) -> None:
+    headers = bearer_header(make.bearer(make.root()))
+    slug = make.organization("acme-visited").slug
+    made = http.post("/clients", query_string={"organization_id": slug}, json=GOOD, headers=headers)
+    assert http.get(made.headers["Location"], headers=headers).get_json()["data"]["name"] == "Orchard"
+
+
 @pytest.mark.parametrize("prefix", ["", "/api/v1"])
 def test_api_is_available_under_both_prefixes(http: FlaskClient, token: dict[str, str], prefix: str) -> None:
     made = http.post(f"{prefix}/clients", json=GOOD, headers=token)

@@ -23,8 +23,8 @@ from app.operations.clients import credential_revocation, credentials, rotations
 from app.operations.clients.credentials import NewCredential
 from app.operations.store.idempotency import IdempotentResult
 from app.rules.clients import credentials as credential_terms
-from app.rules.fields import ValidationErrors, find_unknown
-from app.rules.shapes import OneOf, described
+from app.rules.fields import ValidationErrors
+from app.rules.shapes import OneOf, check_shape, described
 from app.rules.versions import combine_versions
 from app.web.bearer import ApiContext
 from app.web.json_api import boolean_parameter, created, envelope, expected_version
@@ -139,7 +139,7 @@ def list_credentials(context: ApiContext, client_id: str) -> object:
 
     The newest 50, including expired and revoked ones.
     """
-    reveals = boolean_parameter(context.parameters, "reveal")
+    reveals = _reveals(context)
     records = credentials.list_credentials(context.actor, client_id)
     secrets: dict[str, str] = {}
     wanted = [record.public_id for record in records if record.revealable]
@@ -159,7 +159,7 @@ def list_credentials(context: ApiContext, client_id: str) -> object:
 )
 def get_credential(context: ApiContext, client_id: str, credential_id: str) -> object:
     """Get one credential."""
-    reveals = boolean_parameter(context.parameters, "reveal")
+    reveals = _reveals(context)
     record = credentials.get_credential(context.actor, client_id, credential_id)
     secret = credentials.reveal_credential(context.actor, client_id, credential_id) if reveals else None
     return Shown(record, _in_clear(secret))
@@ -175,7 +175,7 @@ def get_credential(context: ApiContext, client_id: str, credential_id: str) -> o
 def create_credential(context: ApiContext, body: Body, client_id: str) -> object:
     """Generate new credentials for a client application."""
     errors = ValidationErrors()
-    find_unknown(errors, body, tuple(credential_terms.NewCredential.model_fields))
+    check_shape(errors, credential_terms.NewCredential, body)
     errors.raise_if_any()
     return _created(credentials.create_credential(context.actor, client_id, **body))
 
@@ -278,6 +278,11 @@ def cancel_rotation(context: ApiContext, client_id: str) -> object:
     """
     revokes_new = boolean_parameter(context.parameters, "revoke_new")
     return rotations.cancel_rotation(context.actor, client_id, revoke_new=revokes_new)
+
+
+def _reveals(context: ApiContext) -> bool:
+    """Return whether to show secrets: never for HEAD, which would record and count what nobody sees."""
+    return boolean_parameter(context.parameters, "reveal") and request.method == "GET"
 
 
 def _in_clear(secret: str | None) -> dict[str, str]:

@@ -37,7 +37,8 @@ issuer, `/organizations/{id}`, where the path determines it.
 
 Every response of the management API is `{"success": true, "data": …}` or `{"success": false, "error_code": …, …}`.
 Request bodies are JSON objects in UTF-8 of at most 64 KiB. Unknown fields, duplicate keys and values of another type
-are rejected with 400, and all invalid fields are reported at once. In a PUT, omitted fields keep their values, and
+are rejected with 400, and all invalid fields are reported at once. So are fields in the body of a DELETE or POST that
+has none. In a PUT, omitted fields keep their values, and
 `null` restores the default.
 """
 # The names of what many responses have in `meta`.
@@ -190,7 +191,7 @@ def _responses(endpoint: Endpoint) -> JsonSchema:
     statuses = {*_EVERY_ERROR, *endpoint.errors}
     if endpoint.names_organization or "<" in endpoint.path:
         statuses.add(404)
-    if endpoint.body is not None:
+    if endpoint.method != "GET":
         statuses |= {413, 415}
     if endpoint.if_match:
         statuses.add(412)

@@ -57,6 +57,22 @@ def test_secrets_are_included_when_requested(
     assert shown.headers["Cache-Control"] == "no-store"
 
 
+def test_head_shows_and_counts_no_secret(http: FlaskClient, token: dict[str, str], path: str) -> None:
+    [entry] = data(http.get(path, headers=token))
+    for where in (path, f"{path}/{entry['id']}"):
+        for _ in range(11):
+            assert http.head(f"{where}?reveal=true", headers=token).status_code == 200
+    assert "client_secret" in data(http.get(f"{path}/{entry['id']}?reveal=true", headers=token))
+
+
+def test_every_invalid_field_of_a_new_secret_is_named(
+    http: FlaskClient, token: dict[str, str], path: str
+) -> None:
+    sent = {"name": 5, "zz": 1, "retire_others_in_seconds": "soon"}
+    answer = http.post(path, json=sent, headers=token)
+    assert {error["field"] for error in answer.get_json()["errors"]} == sent.keys()
+
+
 def test_viewing_secrets_is_rate_limited(http: FlaskClient, token: dict[str, str], path: str) -> None:
     answers = [http.get(f"{path}?reveal=true", headers=token) for _ in range(11)]
     assert [answer.status_code for answer in answers] == [200] * 10 + [429]
