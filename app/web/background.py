@@ -199,14 +199,21 @@ def _work(app: Flask) -> None:
     pause = threading.Event()
     for turn in itertools.count():
         pause.wait(_jittered(EVERY_SECONDS, 0.5))
-        with _turn(app, "the work of this minute was not done"):
-            if not cache_invalidation.has_turn(turn):
-                continue
+        _purge_and_rotate(app, me, turn)
+
+
+def _purge_and_rotate(app: Flask, me: str, turn: int) -> None:
+    """Purge, and rotate keys also if that fails."""
+    with _turn(app, "expired rows were not deleted"):
+        if cache_invalidation.has_turn(turn):
             is_over = partial(_is_past, time.monotonic() + MAX_PURGE_SECONDS)
             if gone := purge_expired(Actor.system("", "janitor"), holder=me, should_stop=is_over):
                 _log.info("purged %s", ", ".join(f"{table} {count}" for table, count in sorted(gone.items())))
-            if rotated := rotate_due_keys(Actor.system("", "key rotation")):
-                _log.info("signing keys published or rotated: %s", ", ".join(rotated))
+    with _turn(app, "signing keys were not rotated"):
+        if cache_invalidation.has_turn(turn) and (
+            rotated := rotate_due_keys(Actor.system("", "key rotation"))
+        ):
+            _log.info("signing keys published or rotated: %s", ", ".join(rotated))
 
 
 def _jittered(seconds: float, most: float = 0.25) -> float:

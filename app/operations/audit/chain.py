@@ -29,7 +29,7 @@ from app.operations.store.leases import LeaseLost, Shard
 from app.operations.store.transactions import MAX_ATTEMPTS, insert_or_update, read, transaction
 from app.rules.actor import Actor
 from app.rules.audit.events import GENESIS, head_mac, link_mac, serialize_event
-from app.rules.errors import Conflict, NotFound
+from app.rules.errors import Conflict, NotFound, Unavailable
 from app.rules.identifiers import first_id_at
 from app.rules.sealing import UnsealError
 
@@ -266,19 +266,27 @@ def _try_append(
 ) -> dict[str, ChainHead]:
     """Append each organization's rows to its chain, and return the new heads of the chains that accepted them.
 
-    Raises LeaseLost if ``renew`` does, because another worker is the sealer now.
+    One that fails is logged. Raises LeaseLost if ``renew`` does, because another worker is the sealer now, and
+    Unavailable.
     """
     try:
         return _append(keys, rows, renew)
-    except IntegrityError:
+    except (LeaseLost, Unavailable):
+        raise
+    except Exception as error:  # noqa: BLE001 - no other chain may wait for one that is damaged
         if len(rows) > 1:
-            # One chain has links that its end does not know of, so no other chain may wait for it.
             return {
                 name: head
                 for organization_id, own in rows.items()
                 for name, head in _try_append(keys, {organization_id: own}, renew).items()
             }
-        _log.warning("the chain of %s was changed concurrently, its events are sealed in the next run", *rows)
+        if isinstance(error, IntegrityError):
+            # It has links that its end does not know of.
+            _log.warning(
+                "the chain of %s was changed concurrently, its events are sealed in the next run", *rows
+            )
+        else:
+            _log.exception("the events of %s were not sealed", *rows)
         return {}
 
 

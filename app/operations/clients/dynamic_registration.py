@@ -35,7 +35,7 @@ from app.operations.directory.lookups import get_organization_by_id, is_served_h
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.store import clock, rate_limits
 from app.operations.store.rate_limits import network_limits
-from app.operations.store.transactions import count_changed, read, transaction
+from app.operations.store.transactions import count_changed, read, transaction, transaction_part
 from app.rules.actor import Actor
 from app.rules.clients.client_types import BLOCKED, MINIMAL
 from app.rules.clients.dynamic_metadata import Offer, as_fields, replacing
@@ -295,12 +295,18 @@ def delete_client_if_idle(actor: Actor, row_id: UUID) -> bool:
     if row is not None and row.status == ACTIVE and _idle_deadline(row) <= now:
         delete_client(actor, format_client_id(here, row_id))
         return True
+    postpone_idle_check(here, row_id)
+    return False
+
+
+@transaction_part
+def postpone_idle_check(organization_id: str, row_id: UUID) -> None:
+    """Let the next idle check of the client be due later."""
     count_changed(
         update(ClientRegistration)
-        .where(has_key(ClientRegistration, here, row_id))
-        .values(idle_check_at=now + FIRST_IDLE_CHECK)
+        .where(has_key(ClientRegistration, organization_id, row_id))
+        .values(idle_check_at=clock.now() + FIRST_IDLE_CHECK)
     )
-    return False
 
 
 def _idle_deadline(row: Client) -> datetime:

@@ -26,6 +26,7 @@ from app.operations.clients.credentials import MAX_LISTED, restore_retiring_secr
 from app.operations.directory.lookups import get_organization_by_id, is_served_here
 from app.operations.mail.notices import notify_administrators
 from app.operations.store import audit, clock
+from app.operations.store.containment import contained
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.clients.credentials import (
@@ -143,7 +144,10 @@ def send_expiry_reminders(actor: Actor, batch: int = BATCH_SIZE) -> Iterator[int
     while True:
         due, after = _load_due_secrets(batch, after)
         for organization_id, credential_id in due:
-            yield int(_send_reminder(Actor.system(organization_id, actor.label), credential_id))
+            is_sent = False
+            with contained("the reminder of an expiring secret", organization_id):
+                is_sent = _send_reminder(Actor.system(organization_id, actor.label), credential_id)
+            yield int(is_sent)
         if after is None:
             return
 

@@ -33,10 +33,9 @@ from app.operations.grants.signing_keys import (
 from app.operations.store import clock, leases
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
-from app.rules.errors import Conflict, DomainError
+from app.rules.errors import Conflict
 from app.rules.organizations.instance_limits import Bounds
 from app.rules.organizations.settings import effective_settings
-from app.rules.sealing import UnsealError
 
 # Verifiers cache key sets. This long after its publication every verifier knows a key.
 PUBLISHED_BEFORE_USE = timedelta(days=1)
@@ -111,13 +110,14 @@ def rotate_due_keys(actor: Actor) -> list[str]:
     if not leases.acquire(LEASE_NAME, secrets.token_hex(8), CHECK_INTERVAL_SECONDS):
         return []
     now = clock.now()
-    due = [key for key in _iterate_active_keys() if key.due_at <= now]
+    due = [key for key in _iterate_active_keys() if (at := _find_due_time(key)) is not None and at <= now]
     return [kid for kid in map(_advance, due) if kid is not None]
 
 
 def next_rotation_at() -> datetime | None:
     """Return when the first key of any organization is due, or None if there are none."""
-    return min((key.due_at for key in _iterate_active_keys()), default=None)
+    times = (_find_due_time(key) for key in _iterate_active_keys())
+    return min((at for at in times if at is not None), default=None)
 
 
 @transaction
@@ -179,10 +179,18 @@ def _is_published(now: datetime) -> Any:
     return or_(SigningKey.remove_at.is_(None), SigningKey.remove_at > now)
 
 
+def _find_due_time(key: _Key) -> datetime | None:
+    try:
+        return key.due_at
+    except Exception:  # noqa: BLE001 - the key of one organization must not keep those of the others from rotating
+        _log.warning("it is unknown when a signing key of %s is due", key.organization_id, exc_info=True)
+        return None
+
+
 def _advance(key: _Key) -> str | None:
     try:
         return advance_rotation(Actor.system(key.organization_id, "key rotation"), key.algorithm)
-    except (DomainError, UnsealError):
+    except Exception:  # noqa: BLE001 - as above
         # The organization was just deleted, or the row was sealed under another master key.
         _log.warning("a signing key of %s was not rotated", key.organization_id, exc_info=True)
         return None

@@ -11,7 +11,7 @@ import contextlib
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -38,7 +38,11 @@ from app.models.client import Client, Credential, CredentialUse
 from app.models.organization import DELETED, PURGED, Organization
 from app.operations.audit import chain
 from app.operations.clients import rotations
-from app.operations.clients.dynamic_registration import delete_client_if_idle, find_clients_to_check
+from app.operations.clients.dynamic_registration import (
+    delete_client_if_idle,
+    find_clients_to_check,
+    postpone_idle_check,
+)
 from app.operations.directory.lookups import current_limits, get_root_organization, is_served_here
 from app.operations.maintenance.batches import delete_by_key, delete_first
 from app.operations.maintenance.purge_rules import (
@@ -49,12 +53,14 @@ from app.operations.maintenance.purge_rules import (
     organization_tables,
 )
 from app.operations.store import audit, clock, leases
+from app.operations.store.containment import contained
 from app.operations.store.keyring import clear_cached_keys
 from app.operations.store.leases import LeaseLost
 from app.operations.store.transactions import count_changed, read, transaction
 from app.operations.tokens import cutoffs
 from app.rules.actor import Actor
 from app.rules.identifiers import first_id_at
+from app.rules.organizations.instance_limits import Bounds
 from app.rules.organizations.settings import effective_settings
 
 # About ten milliseconds of work, of which the COMMIT is a small part.
@@ -128,8 +134,10 @@ def _work(actor: Actor, renew: Renew, batch: int) -> Iterator[tuple[str, int]]:
     """Delete everything that is due, and yield after each batch. What takes long comes last."""
     due = list(_find_due_rules())
     while due:
-        rule = due[0]
-        if count := _purge_batch(rule, renew, batch):
+        rule, count = due[0], 0
+        with contained("the deletion of expired rows", rule.table.name):
+            count = _purge_batch(rule, renew, batch)
+        if count:
             yield rule.table.name, count
         if count >= batch:
             break
@@ -140,23 +148,23 @@ def _work(actor: Actor, renew: Renew, batch: int) -> Iterator[tuple[str, int]]:
     yield from _send_reminders(actor, renew)
     yield from _delete_idle_clients(renew, batch)
     for organization_id, client_id in _find_deleted_clients(batch):
-        yield from _delete_client_rows(organization_id, client_id, renew, batch)
+        with contained("the deletion of a client", organization_id):
+            yield from _delete_client_rows(organization_id, client_id, renew, batch)
     for organization_id in _find_organizations_to_purge(batch):
-        yield from _delete_organization_rows(actor, organization_id, renew, batch)
+        with contained("the purge", organization_id):
+            yield from _delete_organization_rows(actor, organization_id, renew, batch)
     for organization_id in _find_leftovers(batch):
-        yield from _delete_leftovers(organization_id, renew, batch)
+        with contained("the deletion of the rows", organization_id):
+            yield from _delete_leftovers(organization_id, renew, batch)
     # Retention is a setting of each organization, so check each of them once a day. The lease is not released.
     if leases.acquire(AUDIT_LEASE, secrets.token_hex(8), AUDIT_LEASE_SECONDS):
-        for organization_id, before, logs_before in _find_cutoffs():
-            if chain.has_events_before(organization_id, before):
-                yield from _repeat(
-                    partial(_delete_audit_batch, organization_id, before, renew, batch),
-                    "audit_events",
-                    batch,
-                )
-            yield from _delete_old_failed_requests(organization_id, logs_before, renew, batch)
+        bounds = current_limits()
+        for organization_id, settings in _iterate_settings():
+            with contained("the deletion of old audit events", organization_id):
+                yield from _delete_old_records(organization_id, settings, bounds, renew, batch)
     for rule in due:
-        yield from _repeat(partial(_purge_batch, rule, renew, batch), rule.table.name, batch)
+        with contained("the deletion of expired rows", rule.table.name):
+            yield from _repeat(partial(_purge_batch, rule, renew, batch), rule.table.name, batch)
 
 
 def _repeat(step: Callable[[], int], name: str, batch: int) -> Iterator[tuple[str, int]]:
@@ -174,7 +182,12 @@ def _delete_idle_clients(renew: Renew, batch: int) -> Iterator[tuple[str, int]]:
         due, ended = find_clients_to_check(batch), 0
         for organization_id, client_id in due:
             renew()
-            ended += delete_client_if_idle(Actor.system(organization_id, "idle clients"), client_id)
+            is_checked = False
+            with contained("the check of an idle client", organization_id):
+                ended += delete_client_if_idle(Actor.system(organization_id, "idle clients"), client_id)
+                is_checked = True
+            if not is_checked:
+                postpone_idle_check(organization_id, client_id)
         if ended:
             yield "idle clients", ended
         if len(due) < batch:
@@ -249,6 +262,19 @@ def _empty(
         own = table.c.organization_id == organization_id
         step = partial(_delete_batch, table, own, renew, batch, partial(is_due, organization_id))
         yield from _repeat(step, table.name, batch)
+
+
+def _delete_old_records(
+    organization_id: str, settings: Mapping[str, Any], bounds: Bounds, renew: Renew, batch: int
+) -> Iterator[tuple[str, int]]:
+    """Delete the audit events and failed requests that the organization keeps no longer."""
+    now, own = clock.now(), effective_settings(settings, bounds)["audit"]
+    before = now - timedelta(days=own["retention_days"])
+    if chain.has_events_before(organization_id, before):
+        step = partial(_delete_audit_batch, organization_id, before, renew, batch)
+        yield from _repeat(step, "audit_events", batch)
+    logs_before = now - timedelta(days=own["log_retention_days"])
+    yield from _delete_old_failed_requests(organization_id, logs_before, renew, batch)
 
 
 def _delete_old_failed_requests(
@@ -380,18 +406,11 @@ def _write_tombstone(actor: Actor, organization_id: str) -> None:
     )
 
 
-def _find_cutoffs() -> Iterator[tuple[str, datetime, datetime]]:
-    """Iterate over (organization, cutoff of audit events, cutoff of failed requests)."""
-    after, bounds = "", current_limits()
-    while True:
-        page = _settings_page(after)
-        for organization_id, settings in page:
-            audit_settings = effective_settings(settings, bounds)["audit"]
-            now = clock.now()
-            days, log_days = audit_settings["retention_days"], audit_settings["log_retention_days"]
-            yield organization_id, now - timedelta(days=days), now - timedelta(days=log_days)
-        if not page:
-            return
+def _iterate_settings() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Iterate over (organization, settings) of the organizations that are here."""
+    after = ""
+    while page := _settings_page(after):
+        yield from page
         after = page[-1][0]
 
 

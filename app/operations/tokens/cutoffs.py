@@ -29,6 +29,7 @@ from app.operations.grants import grants
 from app.operations.grants.revocation import revoke_matching_grants
 from app.operations.sign_in.sessions import end_sessions
 from app.operations.store import clock
+from app.operations.store.containment import contained
 from app.operations.store.transactions import count_changed, read, transaction
 from app.operations.tokens.revocation_subjects import Subject
 from app.rules.actor import Actor
@@ -100,13 +101,17 @@ def start_session_cleanup() -> None:
 
 
 def delete_cut_off_sessions(batch: int = BATCH) -> Iterator[int]:
-    """Delete the revoked sessions of all open receipts in batches; yield the number of deleted ones per batch."""
+    """Delete the revoked sessions of all open receipts in batches; yield the number of deleted ones per batch.
+
+    A receipt that fails is logged and does not affect the others.
+    """
     for organization_id, receipt_id, cutoff in _open_receipts():
-        while True:
-            deleted = _delete_batch(organization_id, receipt_id, cutoff, batch)
+        deleted = batch
+        while deleted >= batch:
+            deleted = 0
+            with contained("the deletion of revoked sessions", organization_id):
+                deleted = _delete_batch(organization_id, receipt_id, cutoff, batch)
             yield deleted
-            if deleted < batch:
-                break
 
 
 @read
@@ -124,13 +129,15 @@ def _open_receipts() -> list[tuple[str, UUID, datetime]]:
 @transaction
 def _delete_batch(organization_id: str, receipt_id: UUID, cutoff: datetime, batch: int) -> int:
     """Delete one batch of revoked sessions; close the receipt if it was the last one."""
+    # No session is from the future, and a cutoff of an imported receipt may be far in it.
+    last = min(cutoff, clock.now())
     ids = db.session.scalars(
         select(Session.id)
         .where(
             Session.organization_id == organization_id,
             Session.created_at < cutoff,
             # Ids are ordered by time, so that this skips active sessions without reading them.
-            Session.id < first_id_at(cutoff + timedelta(minutes=5)),
+            Session.id < first_id_at(last + timedelta(minutes=5)),
         )
         .limit(batch)
     ).all()

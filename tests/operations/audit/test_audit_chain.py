@@ -189,6 +189,19 @@ def test_unreadable_key_of_one_organization_keeps_no_other_waiting(context: Flas
     assert set(seal()) == {acme.id} and verified(acme).is_intact
 
 
+def test_chain_without_room_keeps_no_other_waiting(context: Flask, make: Factory) -> None:
+    """Such a number can only come from a changed database or archive."""
+    acme, globex = make.organization(), make.organization()
+    seal()
+    write(update(CHAINS).where(CHAINS.c.organization_id == acme.id).values(length=2**63 - 1))
+    for organization in (acme, globex):
+        happen(organization, 1)
+    assert set(seal()) == {globex.id}
+    assert verified(globex).is_intact and not verified(globex).pending
+    with pytest.raises(Conflict, match="its chain is damaged"):
+        seal_all_events(SEALER, acme.id)
+
+
 def test_stalled_sealer_adds_nothing_after_another_took_over(
     context: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ from app.operations.grants.signing_keys import get_active_key, list_public_keys
 from app.operations.store import clock, keyring
 from app.rules.actor import Actor
 from app.rules.errors import Forbidden
+from app.web import background
 from tests.factories import Factory
 from tests.operations.maintenance.test_janitor import write
 
@@ -86,6 +87,36 @@ def test_keys_are_read_in_pages(make: Factory, later: Later, monkeypatch: pytest
         get_active_key(organization, algorithm)
         get_active_key(make.organization(), algorithm)
     assert len(later.days(100)) == 4
+
+
+@pytest.mark.parametrize("at", [None, datetime(9999, 12, 31, tzinfo=UTC)])
+def test_damaged_key_of_one_organization_keeps_no_other_from_rotating(
+    make: Factory, later: Later, at: datetime | None
+) -> None:
+    acme, globex = make.organization(), make.organization()
+    for organization in (acme, globex):
+        get_active_key(organization, "ES256")
+    # Such a row can only come from a changed database or archive.
+    write(update(SigningKey).where(SigningKey.organization_id == acme.id).values(activated_at=at))
+    due = key_rotation.next_rotation_at()
+    assert due is not None and due > later.begun
+    [successor] = later.days(100)
+    assert successor in {key["kid"] for key in list_public_keys(globex.id)}
+
+
+def test_janitor_that_fails_keeps_no_key_from_rotating(
+    app: Flask, make: Factory, later: Later, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    get_active_key(make.organization(), "ES256")
+    later.days(0)
+
+    def fail(*_arguments: Any, **_options: Any) -> None:
+        raise OverflowError
+
+    monkeypatch.setattr(background, "purge_expired", fail)
+    monkeypatch.setattr(clock, "now", lambda: later.begun + timedelta(days=100))
+    background._purge_and_rotate(app, "tests", 0)
+    assert later.days(100.5) == [], "the rotation of this hour was done"
 
 
 def test_rotation_requires_permission(context: Flask) -> None:

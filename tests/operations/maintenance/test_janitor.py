@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -16,23 +16,27 @@ from msgspec.structs import replace
 from sqlalchemy import event, insert, literal, select, update
 
 from app.extensions import db
-from app.models.audit import AuditEvent, Lease, OutboxMessage, UsageCounter
+from app.models.audit import AuditEvent, Lease, OutboxMessage, RevocationReceipt, UsageCounter
 from app.models.base import Base, Identifier
+from app.models.client import Client, ClientRegistration
 from app.models.session import Attempt
 from app.models.token import AccessToken
 from app.models.user import AccountLink
 from app.operations.audit.chain import seal_pending_events
+from app.operations.clients.dynamic_registration import find_clients_to_check
 from app.operations.maintenance import janitor
 from app.operations.maintenance.batches import delete_by_key, delete_first
 from app.operations.maintenance.janitor import purge_expired
 from app.operations.maintenance.purge_rules import DELETED_CLIENTS, PURGE_RULES
 from app.operations.store import clock, leases
 from app.operations.store.transactions import transaction
+from app.operations.tokens import cutoffs
 from app.rules.actor import Actor
 from app.rules.errors import Forbidden
 from app.rules.identifiers import new_id
 from tests.factories import Factory, MadeClient
 from tests.support.databases import Database
+from tests.support.registering import register
 from tests.support.servers import ROOT
 
 SYSTEM = Actor.system("", "test")
@@ -91,6 +95,46 @@ def test_only_rows_expired_for_a_day_are_deleted(context: Flask, make: Factory, 
     assert purge_expired(SYSTEM, pause=0) == {"access_tokens": 2}
     assert database.count("access_tokens") == 2
     assert purge_expired(SYSTEM, pause=0) == {}
+
+
+def test_row_of_one_organization_does_not_end_the_janitor(
+    app: Flask, context: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Times that only a changed database or archive has, and an error of any other kind."""
+    far = datetime(9999, 12, 31, tzinfo=UTC)
+    settings = {"oauth": {"dynamic_registration": {"mode": "open"}}}
+    acme, globex = (make.organization(settings=settings) for _ in range(2))
+    for organization in (acme, globex):
+        register(app.test_client(), organization)
+        make.sign_in(make.user(organization))
+        receipt = {"kind": "organization", "subject": "", "sessions": True, "counts": {}, "created_at": far}
+        ids = {"organization_id": organization.id, "id": new_id()}
+        before = far if organization is acme else clock.now()
+        write(
+            insert(RevocationReceipt).values({**ids, **receipt, "issued_before": before, "expires_at": far})
+        )
+        tokens(make.machine(organization), timedelta(days=3))
+    write(
+        update(ClientRegistration).values(idle_check_at=clock.now()),
+        update(Client).where(Client.organization_id == acme.id).values(created_at=far),
+    )
+    end_sessions = cutoffs.end_sessions
+
+    def end_or_fail(organization_id: str, condition: Any) -> None:
+        if organization_id == globex.id:
+            raise KeyError
+        end_sessions(organization_id, condition)
+
+    monkeypatch.setattr(cutoffs, "end_sessions", end_or_fail)
+    for deleted in (1, 0):
+        done = purge_expired(SYSTEM, pause=0)
+        assert done is not None and done["sessions"] == deleted and done["access_tokens"] == 2 * deleted
+    monkeypatch.undo()
+    done = purge_expired(SYSTEM, pause=0)
+    assert done is not None and done["sessions"] == 1
+    open_receipts = select(RevocationReceipt.id).where(RevocationReceipt.settled_at.is_(None))
+    assert not db.session.scalars(open_receipts).all()
+    assert not find_clients_to_check(1)
 
 
 def test_rows_are_deleted_in_batches(
