@@ -9,6 +9,7 @@ Rogaway and Vizár, 2015).
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import unicodedata
@@ -95,6 +96,8 @@ OMITTED_TABLES: Mapping[str, str] = {
 }
 MAGIC = b"GATEHOUSE ORGANIZATION 1\n"
 MIN_PASSPHRASE_LENGTH = 12
+# The largest rows are logos of 350 KiB, and clients with several long lists of up to 64 KiB.
+MAX_RECORD_BYTES = 2 << 20
 _FRAME_BYTES = 1 << 20
 _MAX_FRAME_BYTES = 16 << 20
 _MAX_HEADER_BYTES = 4096
@@ -211,20 +214,25 @@ class ArchiveReader:
             self.head: dict[str, Any] = json.loads(line)
             salt = b64decode(self.head["salt"], validate=True)
             is_known = self.head["scrypt"] == _SCRYPT and isinstance(self.head["organization"], str)
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise UnreadableArchive("The header of the file was changed or truncated.") from error
         if not is_known:
             raise UnreadableArchive("The header of the file was changed or truncated.")
         self._stream, self._frames = stream, _Frames(passphrase, salt, line)
 
     def records(self) -> Iterator[Any]:
-        """Iterate over all records. Raises UnreadableArchive at the first invalid frame or an early end."""
+        """Iterate over all records. Raises UnreadableArchive at the first invalid frame or record, or an early end."""
+        return (record for record, _size in self.sized_records())
+
+    def sized_records(self) -> Iterator[tuple[Any, int]]:
+        """Iterate over all records with the number of bytes of each. Raises as ``records``."""
         is_last = False
         while not is_last:
             plain, is_last = self._frames.unseal(self._next_frame())
-            for line in _decompress(plain).split(b"\n"):
-                if line:
-                    yield json.loads(line)
+            # One line after the other: millions of short ones would take many times the memory of the frame.
+            for line in io.BytesIO(_decompress(plain)):
+                if line != b"\n":
+                    yield _parse(line), len(line)
         if self._stream.read(1):
             raise UnreadableArchive("The file has unexpected data at its end.")
 
@@ -236,13 +244,22 @@ class ArchiveReader:
         return sealed
 
 
+def _parse(line: bytes) -> Any:
+    if len(line) > MAX_RECORD_BYTES:
+        raise UnreadableArchive("The file has an oversized row.")
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise UnreadableArchive("The content is malformed.") from error
+
+
 def _decompress(packed: bytes) -> bytes:
     """Decompress a frame, with a limit because a few bytes can expand to gigabytes."""
     unpacking = zlib.decompressobj()
     try:
         plain = unpacking.decompress(packed, _MAX_FRAME_BYTES)
     except zlib.error as error:
-        raise UnreadableArchive("The file has invalid content.") from error
+        raise UnreadableArchive("The content is malformed.") from error
     if not unpacking.eof:
         raise UnreadableArchive("The file has an oversized frame.")
     return plain

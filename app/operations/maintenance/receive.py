@@ -28,6 +28,7 @@ from app.operations.maintenance import transfer
 from app.operations.maintenance.archive import record_to_row
 from app.operations.maintenance.move import wait_until
 from app.operations.maintenance.move_peer import OUTBOX, compared_tables, list_digests, require_intact_log
+from app.operations.maintenance.received_rows import read_row, require_sound_chain
 from app.operations.store import clock, leases
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
@@ -140,9 +141,7 @@ class _Receiver(Struct):
         self._renew()
         found = _table(table)
         names = found.columns.keys()
-        rows = [record_to_row(record, names, found) for record in records]
-        if any(row["organization_id"] != self.organization_id for row in rows):
-            raise Conflict("A row belongs to another organization.")
+        rows = [read_row(record, names, found, self.organization_id) for record in records]
         # Most are new. One that exists fails the insertion of its batch.
         for store in (_insert, _put):
             try:
@@ -157,6 +156,7 @@ class _Receiver(Struct):
         """Check everything that could keep the organization from being activated. From now on only this move can."""
         self._renew()
         transfer.read_organization({"organization": organization})
+        require_sound_chain(self.organization_id)
         _change_tombstone(self.organization_id, moving_until=datetime.fromisoformat(move))
 
     def activate(
@@ -166,10 +166,11 @@ class _Receiver(Struct):
         self._renew()
         # Times of this database must not be before those that the source has stored.
         wait_until(datetime.fromisoformat(after))
-        rows = [record_to_row(record, OUTBOX.columns.keys(), OUTBOX) for record in messages]
         brought = transfer.read_organization({"organization": organization})
         if brought["id"] != self.organization_id:
             raise Conflict("This is another organization.")
+        names = OUTBOX.columns.keys()
+        rows = [read_row(record, names, OUTBOX, self.organization_id) for record in messages]
         _take_over(self.actor, brought, datetime.fromisoformat(move), rows)
         seal_all_events(self.actor, self.organization_id)
         require_intact_log(self.actor, self.organization_id)

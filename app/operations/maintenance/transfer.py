@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 from msgspec import Struct
 from msgspec.structs import replace
 from sqlalchemy import ColumnElement, Connection, Table, insert, or_, select, update
+from sqlalchemy.exc import DataError, IntegrityError
 
 from app.database import context, engines
 from app.extensions import db
@@ -31,11 +32,17 @@ from app.operations.maintenance.archive import (
     UnreadableArchive,
     list_exported_tables,
     organization_filter,
-    record_to_row,
     row_to_record,
 )
 from app.operations.maintenance.batches import delete_by_key
 from app.operations.maintenance.purge_rules import organization_tables
+from app.operations.maintenance.received_rows import (
+    read_row,
+    read_values,
+    reject_malformed,
+    require_columns,
+    require_sound_chain,
+)
 from app.operations.organizations.organizations import record_organization_event
 from app.operations.store import clock, keyring, leases
 from app.operations.store.transactions import count_changed, read, transaction
@@ -51,7 +58,6 @@ from app.rules.organizations.settings import (
     validate_imported_settings,
     value_at,
 )
-from app.rules.sign_in.imported_hashes import scheme_of
 
 _BATCH = 500
 COLUMNS = (
@@ -63,6 +69,8 @@ COLUMNS = (
 
 _PKCE = "oauth.pkce"
 _IMPORT_BATCH = 200
+# In memory a row takes up to thirty times its text.
+_IMPORT_BYTES = 1 << 20
 _LEFTOVER_RETENTION = timedelta(days=7)
 _LEASE_SECONDS = 120
 _KEY_BYTES = 32
@@ -192,9 +200,8 @@ def import_organization(
     root's.
     """
     actor.require("instance:write")
-    reader = ArchiveReader(stream, passphrase)
-    records = reader.records()
-    organization = read_organization(next(records, None))
+    records = ArchiveReader(stream, passphrase).sized_records()
+    organization = read_organization(next(records, (None, 0))[0])
     organization_id = str(organization["id"])
     with leases.held(f"{organization_id} import", secrets.token_hex(8), _LEASE_SECONDS) as renew:
         if renew is None:
@@ -215,8 +222,8 @@ def read_organization(record: Any) -> dict[str, Any]:
     organization = record.get("organization") if isinstance(record, dict) else None
     if not isinstance(organization, dict) or set(organization) != {*COLUMNS, "data_key"}:
         raise UnreadableArchive("The file was made by an unsupported release.")
-    with _reject_malformed():
-        values = record_to_row(
+    with reject_malformed():
+        values = read_values(
             [organization[name] for name in COLUMNS], COLUMNS, Base.metadata.tables["organizations"]
         )
         is_whole = (
@@ -241,7 +248,7 @@ def _validate_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Validate the settings of the file. Raises UnreadableArchive naming every invalid field."""
     bounds = current_limits()
     try:
-        with _reject_malformed():
+        with reject_malformed():
             validated = validate_imported_settings(settings, bounds)
     except UnreadableArchive:
         raise
@@ -253,15 +260,6 @@ def _validate_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     if _PKCE not in overridden_paths(settings):
         put_at(validated, _PKCE, PKCE_REQUIRED)
     return validated
-
-
-@contextmanager
-def _reject_malformed() -> Iterator[None]:
-    """Convert errors of malformed content, which may be anything."""
-    try:
-        yield
-    except (ValueError, TypeError, AttributeError) as error:
-        raise UnreadableArchive("The file has invalid content.") from error
 
 
 @read
@@ -329,7 +327,7 @@ def _delete_batch(table: Table, organization_id: str, renew: Callable[[], None])
 
 def _fill(
     organization_id: str,
-    records: Iterator[Any],
+    records: Iterator[tuple[Any, int]],
     renew: Callable[[], None],
     progress: Callable[[str, int], None],
 ) -> dict[str, int]:
@@ -337,14 +335,16 @@ def _fill(
     table: Table | None = None
     columns: list[str] = []
     waiting: list[dict[str, Any]] = []
-    for record in records:
+    waiting_bytes = 0
+    for record, size in records:
         if isinstance(record, list) and table is not None:
-            waiting.append(_row(record, columns, table, organization_id))
-            if len(waiting) < _IMPORT_BATCH:
+            waiting.append(read_row(record, columns, table, organization_id))
+            waiting_bytes += size
+            if len(waiting) < _IMPORT_BATCH and waiting_bytes < _IMPORT_BYTES:
                 continue
         if waiting and table is not None:
             rows[table.name] += _insert(table, waiting, renew)
-            waiting = []
+            waiting, waiting_bytes = [], 0
         if isinstance(record, dict):
             if table is not None:
                 progress(table.name, rows[table.name])
@@ -358,38 +358,28 @@ def _fill(
 
 
 def _table(record: Mapping[str, Any]) -> tuple[Table, list[str]]:
-    with _reject_malformed():
+    with reject_malformed():
         name, columns = record.get("table"), record.get("columns")
         table = Base.metadata.tables.get(str(name)) if name in EXPORTED_TABLES else None
         is_known = table is not None and isinstance(columns, list) and set(columns) <= set(table.c.keys())
     if table is None or not isinstance(columns, list) or not is_known:
         raise UnreadableArchive("The file was made by a newer release and has unknown content.")
+    require_columns(table, columns)
     return table, columns
 
 
-def _row(record: list[Any], columns: list[str], table: Table, organization_id: str) -> dict[str, Any]:
-    with _reject_malformed():
-        row = record_to_row(record, columns, table)
-    # A role names the organization of its user, too.
-    if {row.get("organization_id"), row.get("user_organization_id", organization_id)} != {organization_id}:
-        raise UnreadableArchive("The file contains rows of another organization.")
-    if table.name == "users":
-        _require_accepted_hash(row.get("password_hash"), row.get("password_scheme"))
-    return row
-
-
-def _require_accepted_hash(stored: Any, scheme: Any) -> None:
-    """Raise UnreadableArchive for a hash that no import of users accepts: it says itself what a sign-in costs."""
-    found = scheme_of(stored) if isinstance(stored, str) else None
-    if (stored is not None and found is None) or scheme not in (None, found):
-        raise UnreadableArchive("The file contains a password hash that is not accepted here.")
+def _insert(table: Table, rows: list[dict[str, Any]], renew: Callable[[], None]) -> int:
+    try:
+        _insert_batch(table, rows, renew)
+    except (IntegrityError, DataError) as error:
+        raise UnreadableArchive(f"The file has rows of {table.name} that do not fit together.") from error
+    return len(rows)
 
 
 @transaction
-def _insert(table: Table, rows: list[dict[str, Any]], renew: Callable[[], None]) -> int:
+def _insert_batch(table: Table, rows: list[dict[str, Any]], renew: Callable[[], None]) -> None:
     renew()
     db.session.execute(insert(table), rows)
-    return len(rows)
 
 
 @transaction
@@ -397,9 +387,10 @@ def activate(actor: Actor, organization: Mapping[str, Any], move: datetime | Non
     """Activate the organization: wrap its key with the master key of this installation, and invalidate caches.
 
     ``move`` names the move that brings it, which its tombstone was prepared for. Raises Conflict if it was not, or was
-    prepared for a move although this is an import.
+    prepared for a move although this is an import, and UnreadableArchive if events could not be added to its log.
     """
     organization_id = organization["id"]
+    require_sound_chain(organization_id)
     now = clock.now()
     values = {name: organization[name] for name in COLUMNS if name not in {"id", "slug", "version"}}
     changed = count_changed(

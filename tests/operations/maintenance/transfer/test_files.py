@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,7 +15,9 @@ from sqlalchemy import text, update
 from app.extensions import db
 from app.models.base import UtcDateTime
 from app.models.organization import Organization
+from app.operations.audit.chain import seal_all_events
 from app.operations.directory import lookups
+from app.operations.maintenance import archive, transfer
 from app.operations.maintenance.archive import ArchiveReader, ArchiveWriter, UnreadableArchive
 from app.operations.maintenance.transfer import COLUMNS
 from app.operations.organizations.instance_limits import update_instance_limits
@@ -21,7 +25,7 @@ from app.operations.users.users import list_users
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
 from tests.factories import Factory
-from tests.operations.maintenance.transfer.conftest import PASSPHRASE, Moved, brought_in, exported
+from tests.operations.maintenance.transfer.conftest import PASSPHRASE, Moved, brought_in, exported, operator
 from tests.support.databases import Database
 
 
@@ -87,20 +91,158 @@ def test_crafted_file_cannot_affect_other_organizations(
         assert len(list_users(Actor.system(globex.id, "tests")).items) == 1
 
 
+FAR = "9999-12-31T23:59:59+00:00"
+RECEIPT = {
+    "kind": "organization",
+    "subject": "",
+    "issued_before": FAR,
+    "sessions": True,
+    "counts": {},
+    "created_at": "2026-01-01T00:00:00+00:00",
+    "expires_at": "2027-01-01T00:00:00+00:00",
+}
+DEEP: list[Any] = []
+for _ in range(99):
+    DEEP = [DEEP]
+# Each would end a job for all organizations, fail at a request, or end the import with a traceback.
+ROWS: list[tuple[str, dict[str, Any], str]] = [
+    ("revocation_receipts", RECEIPT, "revocation_receipts.issued_before"),
+    ("signing_keys", {"activated_at": None}, "signing_keys.activated_at"),
+    ("signing_keys", {"activated_at": FAR}, "signing_keys.activated_at"),
+    ("clients", {"created_at": FAR}, "clients.created_at"),
+    ("clients", {"created_at": "1969-12-31T00:00:00+00:00"}, "clients.created_at"),
+    ("clients", {"created_at": "2026-01-01T00:00:00"}, "clients.created_at"),
+    ("clients", {"created_at": None}, "clients.created_at"),
+    ("clients", {"created_at": "0001-01-01T00:00:00+23:00"}, "clients.created_at"),
+    ("audit_events", {"after": {"deep": DEEP}}, "audit_events.after"),
+    ("audit_events", {"after": {"number": float("inf")}}, "audit_events.after"),
+    ("audit_events", {"actor_label": ["x"]}, "audit_events.actor_label"),
+    ("users", {"name": 5}, "users.name"),
+    ("users", {"version": 1 << 63}, "users.version"),
+    ("users", {"version": "1"}, "users.version"),
+    ("clients", {"client_type": "web", "id": None}, "clients.id"),
+]
+
+
+def crafted(good: list[Any], table: str, values: Mapping[str, Any]) -> bytes:
+    """Return an archive in which values of one row of the table are others; a table without rows gets one."""
+    head = next(
+        n for n, record in enumerate(good) if isinstance(record, dict) and record.get("table") == table
+    )
+    columns, place = good[head]["columns"], head + 1
+    if isinstance(good[place], list):
+        old, after = good[place], good[place + 1 :]
+    else:
+        ids = {"organization_id": good[0]["organization"]["id"], "id": "0" * 32}
+        old, after = [ids.get(name) for name in columns], good[place:]
+    row = [values.get(name, value) for name, value in zip(columns, old, strict=True)]
+    return written([*good[:place], row, *after])
+
+
+def test_rows_that_no_operation_would_write_are_rejected(
+    moved: Moved, elsewhere: tuple[Flask, Database]
+) -> None:
+    """P2: jobs work on the rows of all organizations."""
+    there, _ = elsewhere
+    good = list(ArchiveReader(io.BytesIO(moved.file), PASSPHRASE).records())
+    for table, values, column in ROWS:
+        with pytest.raises(UnreadableArchive, match=column):
+            brought_in(there, crafted(good, table, values))
+    with there.app_context(), pytest.raises(NotFound):
+        lookups.get_organization_by_slug("acme")
+
+
+def test_times_that_callers_choose_are_imported(moved: Moved, elsewhere: tuple[Flask, Database]) -> None:
+    there, database = elsewhere
+    good = list(ArchiveReader(io.BytesIO(moved.file), PASSPHRASE).records())
+    brought_in(there, crafted(good, "client_credentials", {"expires_at": FAR}))
+    assert database.query("SELECT COUNT(*) FROM client_credentials WHERE expires_at > '9000-01-01'") == [(1,)]
+
+
+def test_log_that_cannot_be_continued_is_not_imported(
+    moved: Moved, app: Flask, elsewhere: tuple[Flask, Database]
+) -> None:
+    """Before the organization is served: the sealer works on the logs of all organizations."""
+    there, _ = elsewhere
+    with app.app_context():
+        seal_all_events(operator(), moved.organization.id)
+    good = list(ArchiveReader(io.BytesIO(exported(app, "acme")), PASSPHRASE).records())
+    last = (1 << 63) - 1
+    # The end of this one fits its last link, and no event can follow.
+    full = crafted(good, "audit_links", {"position": last})
+    fitting = list(ArchiveReader(io.BytesIO(full), PASSPHRASE).records())
+    for records, values in (
+        (good, {"length": last}),
+        (good, {"length": last, "removed": last}),
+        (good, {"length": 3}),
+        (good, {"removed": -1}),
+        (good, {"removed": 999}),
+        (fitting, {"length": last}),
+    ):
+        with pytest.raises(UnreadableArchive, match="chain of the audit log"):
+            brought_in(there, crafted(records, "audit_chains", values))
+        with there.app_context(), pytest.raises(NotFound):
+            lookups.get_organization_by_slug("acme")
+    assert brought_in(there, written(good)).slug == "acme"
+
+
+@pytest.mark.either
+def test_file_cannot_take_much_memory(
+    moved: Moved, elsewhere: tuple[Flask, Database], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few kilobytes may hold gigabytes, so rows are bounded and stored before many wait."""
+    there, _ = elsewhere
+    good = list(ArchiveReader(io.BytesIO(moved.file), PASSPHRASE).records())
+    waiting: list[int] = []
+    insert = transfer._insert
+    monkeypatch.setattr(
+        transfer,
+        "_insert",
+        lambda table, rows, renew: waiting.append(len(rows)) or insert(table, rows, renew),
+    )
+    events = next(
+        n
+        for n, record in enumerate(good)
+        if isinstance(record, dict) and record.get("table") == "audit_events"
+    )
+    columns, event = good[events]["columns"], good[events + 1]
+    large = {"after": {"text": "x" * (archive.MAX_RECORD_BYTES - 5000)}}
+    many = [
+        [
+            ({"id": f"{number:032x}"} | large).get(name, value)
+            for name, value in zip(columns, event, strict=True)
+        ]
+        for number in range(5)
+    ]
+    with pytest.raises(UnreadableArchive, match="number of rows"):
+        brought_in(there, written([*good[: events + 1], *many, *good[events + 1 :]]))
+    assert waiting.count(1) >= 5
+    for wrong, message in (
+        (json.dumps({"text": "x" * archive.MAX_RECORD_BYTES}), "oversized row"),
+        ("[" * 100_000, "malformed"),
+        ("[1,", "malformed"),
+        ("\n" * 15_000_000, "truncated"),
+    ):
+        with pytest.raises(UnreadableArchive, match=message):
+            brought_in(there, with_line(good[:1], wrong))
+
+
+def with_line(records: list[Any], line: str) -> bytes:
+    """Return an archive that ends with this line, whatever it is."""
+    stream = io.BytesIO()
+    writer = ArchiveWriter(stream, PASSPHRASE, {"organization": "acme"})
+    for record in records:
+        writer.write(record)
+    writer._waiting.append(line.encode())
+    writer.close()
+    return stream.getvalue()
+
+
 def test_file_cannot_make_sign_ins_expensive(moved: Moved, elsewhere: tuple[Flask, Database]) -> None:
     """P2: every organization waits for the cores that verify a password."""
     there, _ = elsewhere
     good = list(ArchiveReader(io.BytesIO(moved.file), PASSPHRASE).records())
-    users = next(
-        n for n, record in enumerate(good) if isinstance(record, dict) and record.get("table") == "users"
-    )
-    columns, ada = good[users]["columns"], good[users + 1]
     salt = "c2FsdHNhbHRzYWx0c2FsdA$ZGlnZXN0ZGlnZXN0ZGlnZXN0ZGlnZXN0"
-
-    def crafted(**values: str | None) -> bytes:
-        row = [values.get(name, value) for name, value in zip(columns, ada, strict=True)]
-        return written([*good[: users + 1], row, *good[users + 2 :]])
-
     for values in (
         {"password_hash": f"$2b$31${'a' * 53}"},
         {"password_hash": f"$2b$31${'a' * 53}", "password_scheme": "bcrypt 31"},
@@ -111,8 +253,9 @@ def test_file_cannot_make_sign_ins_expensive(moved: Moved, elsewhere: tuple[Flas
         {"password_hash": None, "password_scheme": "scrypt 31 8 1"},
     ):
         with pytest.raises(UnreadableArchive):
-            brought_in(there, crafted(**values))
-    brought_in(there, crafted(password_hash=f"$2b$12${'a' * 53}", password_scheme="bcrypt 12"))
+            brought_in(there, crafted(good, "users", values))
+    known = {"password_hash": f"$2b$12${'a' * 53}", "password_scheme": "bcrypt 12"}
+    brought_in(there, crafted(good, "users", known))
 
 
 INVALID_SETTINGS: list[tuple[dict[str, Any], str]] = [

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from flask import Flask
 
+from app.models.base import Base
 from app.operations.audit.chain import seal_all_events, seal_pending_events
 from app.operations.audit.chain_verification import verify_audit_log
 from app.operations.directory import lookups
 from app.operations.maintenance import janitor, move
 from app.operations.maintenance.move import list_served, move_organization
-from app.operations.maintenance.move_peer import MAX_ROUNDS, MoveFailed, Peer
+from app.operations.maintenance.move_peer import MAX_ROUNDS, MoveFailed, Peer, list_digests
 from app.operations.organizations import organizations
 from app.operations.organizations.administrators import add_administrator
 from app.operations.store import outbox
@@ -222,6 +223,62 @@ def test_cells_that_do_not_fit_are_refused(
         move_organization(operator(), "acme", "b", OtherPeer())
     assert token_of(app, robot).status_code == 200
     assert database.count("organizations") == organizations_there
+
+
+GLOBEX = "00000000"
+# A cell that was broken into sends them: by table, the values of its rows, and the refusal.
+CRAFTED: list[tuple[str, dict[str, Any], str]] = [
+    ("users", {"organization_id": GLOBEX}, "another organization"),
+    ("role_assignments", {"user_organization_id": GLOBEX}, "another organization"),
+    ("users", {"password_hash": f"$2b$31${'a' * 53}", "password_scheme": "bcrypt 31"}, "password hash"),
+    ("users", {"created_at": "9999-12-31T00:00:00+00:00"}, "users.created_at"),
+    ("signing_keys", {"activated_at": None}, "signing_keys.activated_at"),
+    ("audit_chains", {"length": (1 << 63) - 1}, "chain of the audit log"),
+    ("outbox", {"organization_id": GLOBEX}, "another organization"),
+]
+
+
+@pytest.mark.parametrize(("table", "values", "refusal"), CRAFTED)
+def test_receiver_accepts_only_rows_that_the_organization_may_have(
+    moved: Moved,
+    app: Flask,
+    elsewhere: tuple[Flask, Database],
+    connect: Callable[[Flask], Peer],
+    monkeypatch: pytest.MonkeyPatch,
+    table: str,
+    values: dict[str, Any],
+    refusal: str,
+) -> None:
+    """TN-4: neither rows of another organization, nor those that would end a job for all."""
+    there, _ = elsewhere
+    names = Base.metadata.tables[table].columns.keys()
+
+    def craft(records: list[list[Any]]) -> list[list[Any]]:
+        return [
+            [values.get(name, value) for name, value in zip(names, record, strict=True)] for record in records
+        ]
+
+    peer = connect(there)
+    call = peer.call
+
+    def call_crafted(command: str, **arguments: Any) -> Any:
+        if command == "put" and arguments["table"] == table:
+            arguments["records"] = craft(arguments["records"])
+        if command == "activate" and table == "outbox":
+            arguments["messages"] = craft(arguments["messages"])
+        answer = call(command, **arguments)
+        # The sender says what it likes of the rows that it compares.
+        is_sent = command == "digests" and arguments["table"] == table and answer
+        return list_digests(moved.organization.id, Base.metadata.tables[table]) if is_sent else answer
+
+    monkeypatch.setattr(peer, "call", call_crafted)
+    with app.app_context():
+        transaction(outbox.enqueue)(moved.organization.id, "email", {}, receiver="usr_x")
+        seal_all_events(operator(), moved.organization.id)
+        with pytest.raises(MoveFailed, match=refusal):
+            move_organization(operator(), "acme", "b", peer)
+    with there.app_context():
+        assert "acme" not in dict(list_served())
 
 
 def test_failed_move_leaves_nothing_in_the_target(
