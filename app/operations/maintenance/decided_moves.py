@@ -150,15 +150,22 @@ def confirm(organization_id: str) -> None:
 
 
 @transaction
-def serve_again(actor: Actor, organization: Any, *, cutoffs: Mapping[str, datetime] | None = None) -> None:
+def serve_again(actor: Actor, organization: Any) -> None:
     """Serve an organization here again whose move to ``organization.moved_to`` was decided.
 
-    Raises Conflict if the target has confirmed that it serves. With ``cutoffs``, columns that invalidate what may have
-    changed there, it is enough that the rows here have not been purged. Audit: ``organization.resumed``.
+    Raises Conflict if the target has confirmed that it serves. Audit: ``organization.resumed``.
     """
-    has_rows: ColumnElement[bool] = Organization.purge_at.is_(None)
-    if cutoffs is not None:
-        has_rows = has_rows | (Organization.purge_at > clock.now())
+    if not change_decided(organization, Organization.purge_at.is_(None), status=ACTIVE):
+        raise Conflict(f"{organization.moved_to} has served the organization.")
+    release_messages(organization.id, clock.now())
+    transfer.record_in_root_too(actor, organization.id, organization.slug, "organization.resumed")
+
+
+def change_decided(organization: Any, condition: ColumnElement[bool], **values: Any) -> bool:
+    """Let this cell have an organization again that was given to another one, and return whether that succeeded.
+
+    Runs in the caller's transaction, and only if the condition holds and the organization is as it was read.
+    """
     changed = count_changed(
         update(Organization)
         .where(
@@ -166,32 +173,25 @@ def serve_again(actor: Actor, organization: Any, *, cutoffs: Mapping[str, dateti
             Organization.status == DELETED,
             Organization.moved_to == organization.moved_to,
             Organization.moving_until == organization.moving_until,
-            has_rows,
+            condition,
         )
         .values(
-            status=ACTIVE,
             moved_to=None,
             moving_until=None,
             deleted_at=None,
             purge_at=None,
             version=Organization.version + 1,
-            **(cutoffs or {}),
+            **values,
         )
     )
-    if changed != 1 and cutoffs is None:
-        raise Conflict(f"{organization.moved_to} has served the organization.")
-    if changed != 1:
-        raise Conflict("The rows of the organization are being purged here.")
+    cache_invalidation.invalidate(organization.id)
+    return changed == 1
+
+
+def release_messages(organization_id: str, at: datetime) -> None:
+    """Let the organization's messages be due at that time."""
     count_changed(
         update(OutboxMessage)
-        .where(OutboxMessage.organization_id == organization.id, OutboxMessage.done_at.is_(None))
-        .values(available_at=clock.now())
-    )
-    cache_invalidation.invalidate(organization.id)
-    transfer.record_in_root_too(
-        actor,
-        organization.id,
-        organization.slug,
-        "organization.resumed",
-        None if cutoffs is None else {"lost_cell": organization.moved_to},
+        .where(OutboxMessage.organization_id == organization_id, OutboxMessage.done_at.is_(None))
+        .values(available_at=at)
     )

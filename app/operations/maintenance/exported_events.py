@@ -69,27 +69,45 @@ class ExportedEvent(Struct, frozen=True):
 
 def read_export(lines: Iterable[str]) -> Iterable[ExportedEvent]:
     """Iterate over the events of an audit export that end something. Raises InvalidInput."""
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            event = json.loads(line)
-            if event["action"] not in RELEVANT_ACTIONS:
-                continue
-            yield ExportedEvent(
-                id=event["id"],
-                organization=event["organization_id"],
-                at=event["occurred_at"],
-                action=event["action"],
-                target=event["target"]["id"] or "",
-                actor=event["actor"]["id"] or "",
-                before=event["before"] or {},
-                after=event["after"] or {},
-            )
-        except (ValueError, KeyError, TypeError) as error:
-            raise InvalidInput(
-                f"Line {number} of the audit export is not an event. Export it with GET /audit-events/export."
-            ) from error
+    number = 0
+    try:
+        for line in lines:
+            number += 1
+            event = json.loads(line) if line.strip() else None
+            if event is not None and event["action"] in RELEVANT_ACTIONS:
+                yield _read_event(event)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        # The line after the last one that was read, if it is not UTF-8.
+        line_number = number + isinstance(error, UnicodeDecodeError)
+        raise InvalidInput(
+            f"Line {line_number} of the audit export is not an event. Export it with GET /audit-events/export."
+        ) from error
+
+
+def _read_event(event: Mapping[str, Any]) -> ExportedEvent:
+    found = ExportedEvent(
+        id=event["id"],
+        organization=event["organization_id"],
+        at=event["occurred_at"],
+        action=event["action"],
+        target=event["target"]["id"] or "",
+        actor=event["actor"]["id"] or "",
+        before=event["before"] or {},
+        after=event["after"] or {},
+    )
+    texts = (found.id, found.organization, found.at, found.action, found.target, found.actor)
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError("a text is expected")
+    if not isinstance(found.before, dict) or not isinstance(found.after, dict):
+        raise TypeError("an object is expected")
+    return found
+
+
+def leaves_suspended(events: Iterable[ExportedEvent], slug: str) -> bool:
+    """Return whether the last of these events that suspends or resumes the organization suspends it."""
+    pair = {"organization.suspended", "organization.resumed"}
+    own = [event for event in events if event.organization == slug and event.action in pair]
+    return bool(own) and max(own, key=lambda event: event.at).action == "organization.suspended"
 
 
 def end_again(events: list[ExportedEvent]) -> tuple[list[str], list[str], list[str]]:
@@ -124,6 +142,8 @@ def end_again(events: list[ExportedEvent]) -> tuple[list[str], list[str], list[s
             failed.append(f"{event.words}: not in this backup")
         except DomainError as error:
             failed.append(f"{event.words}: {error.description}")
+        except (KeyError, TypeError, ValueError):
+            failed.append(f"{event.words}: the event lacks what it needs")
     return applied, failed, to_review
 
 

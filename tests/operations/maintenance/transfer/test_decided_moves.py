@@ -13,12 +13,13 @@ from sqlalchemy import text
 
 from app.extensions import db
 from app.operations.audit.chain_verification import verify_audit_log
-from app.operations.maintenance import decided_moves, janitor, move, move_peer, transfer
+from app.operations.maintenance import decided_moves, janitor, lost_cell, move, move_peer, transfer
 from app.operations.maintenance.decided_moves import compare_move, finish_move, take_back
 from app.operations.maintenance.lost_cell import recover_organization
 from app.operations.maintenance.move import list_served, move_organization
 from app.operations.maintenance.move_peer import MoveFailed, Peer
 from app.operations.maintenance.restore import confirm_secrets
+from app.operations.organizations import organizations
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict
@@ -236,16 +237,7 @@ def test_organization_of_a_lost_cell_is_served_again_without_what_was_issued_bef
     with app.app_context(), nullcontext() if has_served else pytest.raises(Interrupted):
         cut = CutPeer(connect(there), lambda name, count: "before" if name == lost_at else "")
         move_organization(operator(), "acme", "b", cut)
-    ended = {
-        "id": "evt_01JDZ8W0000000000000000000",
-        "organization_id": "acme",
-        "occurred_at": "2026-01-01T00:00:00Z",
-        "action": "client.deleted",
-        "target": {"type": "client", "id": second.client_id},
-        "actor": {"type": "user", "id": None},
-        "before": None,
-        "after": None,
-    }
+    ended = exported_event("client.deleted", second.client_id)
     export = [json.dumps(ended), json.dumps(ended | {"organization_id": "root"})]
     with app.app_context():
         with pytest.raises(Conflict, match="moved to b, not to c"):
@@ -273,6 +265,75 @@ def test_organization_of_a_lost_cell_is_served_again_without_what_was_issued_bef
         with app.app_context(), pytest.raises(MoveFailed, match="already exists here"):
             move_organization(operator(), "acme", "b", connect(there))
         assert token_of(app, robot).status_code == 200
+
+
+def exported_event(action: str, target: str, number: int = 0, **more: Any) -> dict[str, Any]:
+    """Return an event of an audit export."""
+    return {
+        "id": f"evt_01JDZ8W000000000000000000{number}",
+        "organization_id": "acme",
+        "occurred_at": f"2026-01-01T00:00:0{number}Z",
+        "action": action,
+        "target": {"type": "client", "id": target},
+        "actor": {"type": "user", "id": None},
+        "before": None,
+        "after": None,
+    } | more
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+@pytest.mark.parametrize("was_suspended", [False, True])
+def test_organization_of_a_lost_cell_is_served_once_all_events_were_applied(
+    moved: Moved,
+    robot: MadeClient,
+    make: Factory,
+    app: Flask,
+    monkeypatch: pytest.MonkeyPatch,
+    is_killed: bool,
+    was_suspended: bool,
+) -> None:
+    """An event that cannot be read is reported, and an interrupted recovery is repeated with the same command."""
+    gone = make.machine(moved.organization)
+    events = [
+        # Without what changed, and with fields that no release writes.
+        exported_event("credential.revoked", "sec_01JDZ8W0000000000000000000"),
+        exported_event("passkey.removed", moved.user.public_id, 1, before={"passkey": ["x"]}),
+        exported_event("credential.retired", "sec_x", 2, after={"expires_at": "soon"}),
+        exported_event("organization.suspended", "acme", 3),
+        *([] if was_suspended else [exported_event("organization.resumed", "acme", 4)]),
+        exported_event("client.deleted", gone.client_id, 5),
+    ]
+    export = [json.dumps(event) for event in events]
+    options = {"block_secrets": False, "reset_passwords": False}
+    apply = lost_cell.end_again
+
+    def check_and_apply(own: Any) -> Any:
+        assert token_of(app, robot).status_code == 401, "served before all was applied"
+        if is_killed:
+            raise Interrupted
+        return apply(own)
+
+    monkeypatch.setattr(lost_cell, "end_again", check_and_apply)
+    with app.app_context():
+        decide(moved, "b")
+        if is_killed:
+            with pytest.raises(Interrupted):
+                recover_organization(operator(), "acme", "b", [export], **options)
+            with pytest.raises(Conflict, match="not decided"):
+                recover_organization(operator(), "acme", "c", [export], **options)
+            is_killed = False
+        report = recover_organization(operator(), "acme", "b", [export], **options)
+        assert len(report.failed) == 3, report.failed
+        assert any("client.deleted" in words for words in report.ended_again)
+        with pytest.raises(Conflict, match="not decided"):
+            recover_organization(operator(), "acme", "b", [export], **options)
+        assert not verify_audit_log(Actor.system(moved.organization.id, "tests")).problems
+    assert token_of(app, robot).status_code == (401 if was_suspended else 200)
+    if was_suspended:
+        with app.app_context():
+            organizations.restore_organization(operator(), "acme")
+        assert token_of(app, robot).status_code == 200
+    assert token_of(app, gone).status_code == 401
 
 
 def test_organization_of_a_lost_cell_is_not_served_without_its_rows(moved: Moved, app: Flask) -> None:
