@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import subprocess
 import sys
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 import click
 
 from app.cli.operator import OperatorGroup, operator
+from app.cli.private_files import replaced_privately
 from app.cli.restore import print_report, restore_options
 from app.operations.maintenance import decided_moves, move, move_peer
 from app.operations.maintenance.lost_cell import recover_organization
@@ -88,22 +89,13 @@ def export_command(organization: str, file: Path, passphrase_file: Path | None) 
     To move it, suspend it first, because later changes are not in the file.
     """
     passphrase = _secret(passphrase_file, confirm=True)
-    # An existing file of this name may be the only copy until the new one is complete.
-    unfinished = file.with_name(f"{file.name}.part")
     try:
-        descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as stream:
+        with replaced_privately(file) as stream:
             exported = export_organization(
                 operator(), organization, stream, passphrase, progress=_print_progress
             )
-            stream.flush()
-            os.fsync(stream.fileno())
     except OSError as error:
         raise click.ClickException(f"{file} cannot be written: {error.strerror}") from error
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
-    unfinished.replace(file)
     click.echo(
         f"{exported.slug} as of {exported.at:%Y-%m-%d %H:%M:%S} UTC: {sum(exported.rows.values())} rows"
     )
@@ -164,12 +156,7 @@ def move_command(organization: str, cell: str, via: str | None, max_pause: int, 
     Its requests get 503 for some seconds. Nothing issued before becomes invalid, and nothing revoked valid. The other
     steps are for a move that was decided and cannot be repeated, because rows differ.
     """
-    command = shlex.split(via) if via else ["ssh", cell, "gatehouse", "organizations", "receive"]
-    # The operator's own command.
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as target:  # noqa: S603
-        if target.stdin is None or target.stdout is None:
-            raise click.ClickException("The command for the target cannot be started.")
-        peer = move_peer.Peer(target.stdout, target.stdin)
+    with _connected(cell, via) as peer:
         if step == "check":
             _print_comparison(cell, decided_moves.compare_move(operator(), organization, cell, peer))
             return
@@ -190,6 +177,33 @@ def move_command(organization: str, cell: str, via: str | None, max_pause: int, 
             f"After the move was decided, this cell still wrote {result.late_rows}. A process of it was suspended for "
             "longer than the pause: list these rows with --check, and make the changes there."
         )
+
+
+@contextmanager
+def _connected(cell: str, via: str | None) -> Iterator[move_peer.Peer]:
+    with _start_receiver(cell, via) as target:
+        if target.stdin is None or target.stdout is None:
+            raise click.ClickException("The command for the target cannot be started.")
+        try:
+            yield move_peer.Peer(target.stdout, target.stdin)
+        finally:
+            # What was not sent to a receiver that has ended is written once more, and the error is known already.
+            with suppress(BrokenPipeError):
+                target.stdin.close()
+
+
+def _start_receiver(cell: str, via: str | None) -> subprocess.Popen[str]:
+    try:
+        command = ["ssh", cell, "gatehouse", "organizations", "receive"] if via is None else shlex.split(via)
+    except ValueError as error:
+        raise click.ClickException(f"--via is not a command: {error}.") from error
+    if not command:
+        raise click.ClickException("--via is empty. Enter the command that starts the receiver.")
+    try:
+        # The operator's own command.
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # noqa: S603
+    except OSError as error:
+        raise click.ClickException(f"{command[0]} cannot be started: {error.strerror}") from error
 
 
 def _print_comparison(cell: str, found: decided_moves.Comparison) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import stat
 import sys
 import time
 from pathlib import Path
@@ -12,6 +10,7 @@ from pathlib import Path
 import click
 
 from app.cli.operator import OperatorGroup, operator
+from app.cli.private_files import open_private
 from app.operations.store.rows import iterate_pages
 from app.operations.users import import_records, import_runner, import_uploads, user_changes, users
 from app.operations.users.factor_resets import reset_user_factors
@@ -127,7 +126,7 @@ def import_command(
     _print_result(ended)
     if ended.refused:
         path = report or file.with_name(f"{file.name}.refused.csv")
-        with open(path, "w", encoding="utf-8", newline="", opener=_open_private) as out:
+        with open(path, "w", encoding="utf-8", newline="", opener=open_private) as out:
             out.writelines(import_records.refusal_report(actor, ended.public_id))
         click.echo(f"Rejected rows, with the reasons: {path}")
     if ended.refused or ended.failure:
@@ -145,14 +144,6 @@ def _upload(actor: Actor, file: Path, file_format: str, on_existing: str, dry_ru
             is_foreground=True,
         )
     return import_uploads.confirm_upload(actor, upload, is_dry_run=dry_run)
-
-
-def _open_private(path: str, flags: int) -> int:
-    # The rows hold personal data and password hashes, also in a file that others could read before.
-    descriptor = os.open(path, flags, 0o600)
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.fchmod(descriptor, 0o600)
-    return descriptor
 
 
 def _digest(file: Path) -> str:

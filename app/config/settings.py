@@ -17,6 +17,7 @@ from .instance import fault_of
 EXIT_CONFIGURATION = 78  # EX_CONFIG of sysexits.h
 EXIT_UNAVAILABLE = 75  # EX_TEMPFAIL
 _HOST = re.compile(r"([a-z0-9.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+]{0,30}")
 _CONTACT = re.compile(r"(mailto:[!-~]+@[!-~]+|https://[!-~]+|tel:[+0-9.()-]+)")
 _GOOD_BASE_URL = "it must look like https://id.example.com, without user, path or query."
 
@@ -47,8 +48,11 @@ def database_url(given: str, instance: Path) -> str:
         return f"mysql+mysqldb://{rest}"
     if scheme == "sqlite" and rest:
         return given
+    # Without a scheme in front, any part of the value may be the password.
+    is_shown = "://" in given and _SCHEME.fullmatch(scheme) is not None
+    begin = f"begins with {scheme}://" if is_shown else "has no scheme"
     raise UnsafeConfiguration(
-        f"DATABASE_URL begins with {scheme or 'nothing'!r}. It must begin with mysql://, mariadb:// or sqlite:///."
+        f"DATABASE_URL {begin}. It must begin with mysql://, mariadb:// or sqlite:///, and name a database."
     )
 
 

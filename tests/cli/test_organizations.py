@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import stat
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from flask import Flask
 
-from app.operations.maintenance import move
+from app.cli import organizations as commands
+from app.operations.maintenance import isolation, move
 from tests.cli.test_commands import run
 from tests.factories import Factory
 
@@ -66,6 +70,93 @@ def test_failed_export_keeps_the_old_file(app: Flask, make: Factory, tmp_path: P
         result = run(app, "organizations", "export", slug, str(target), "--passphrase-file", str(words))
         assert result.exit_code == 1 and not isinstance(result.exception, OSError), result.output
     assert file.read_bytes() == b"the only copy" and sorted(tmp_path.iterdir()) == [file, words]
+
+
+def test_unfinished_export_is_private_and_removed(
+    app: Flask, make: Factory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """KY-7: neither the mode of an older file nor the target of a link is used."""
+    make.root()
+    words, other = tmp_path / "passphrase", tmp_path / "other"
+    words.write_text(PASSPHRASE)
+    file, unfinished = tmp_path / "acme.gatehouse", tmp_path / "acme.gatehouse.part"
+    modes: list[int] = []
+
+    def export(_actor: Any, _slug: str, stream: Any, _passphrase: str, **_options: Any) -> None:
+        stream.write(b"x")
+        modes.append(stat.S_IMODE(os.fstat(stream.fileno()).st_mode))
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(commands, "export_organization", export)
+    for is_link in (False, True):
+        if is_link:
+            unfinished.symlink_to(other)
+        else:
+            unfinished.write_bytes(b"")
+            unfinished.chmod(0o644)
+        result = run(app, "organizations", "export", "acme", str(file), "--passphrase-file", str(words))
+        assert result.exit_code == 1 and "No space left" in result.output
+        assert list(tmp_path.iterdir()) == [words]
+    assert modes == [0o600, 0o600]
+
+
+@pytest.mark.parametrize(
+    ("via", "message"),
+    [
+        ("/nowhere/receive", "cannot be started"),
+        ("ssh 'b", "is not a command"),
+        ("", "is empty"),
+        (" ", "is empty"),
+        (f"{sys.executable} -c 1", "does not answer"),
+        ("true", "does not answer"),
+    ],
+)
+def test_receiver_that_cannot_be_started_is_reported(
+    app: Flask, make: Factory, via: str, message: str
+) -> None:
+    make.root()
+    make.organization("acme")
+    result = run(app, "organizations", "move", "acme", "--to", "b", "--via", via)
+    assert result.exit_code == 1 and message in result.output and isinstance(result.exception, SystemExit)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\xff\xfe", "export is not UTF-8"),
+        (b"[]", "Line 2 of the audit export is not an event"),
+        (b'{"action": []}', "Line 2 of the audit export is not an event"),
+        (b"[" * 9999, "Line 2 of the audit export is not an event"),
+        (b'{"action": "user.disabled"}', "Line 2 of the audit export is not an event"),
+    ],
+)
+def test_audit_export_that_cannot_be_read_changes_nothing(
+    app: Flask, make: Factory, tmp_path: Path, content: bytes, message: str
+) -> None:
+    make.root()
+    acme = make.organization("acme")
+    with app.app_context():
+        move._decide(acme.id, "b", move._pause(acme.id, 3600))
+    export = tmp_path / "export"
+    export.write_bytes(b"\n" + content)
+    command = ("organizations", "recover", "acme", "--lost", "b", "--yes", "--audit-export", str(export))
+    result = run(app, *command)
+    assert result.exit_code == 1 and message in result.output, result.output
+    assert "acme" not in run(app, "organizations", "map", "--cell", "a").stdout.split()
+
+
+def test_failed_isolation_check_leaves_no_organization(
+    app: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make.root()
+
+    def fail(*_arguments: Any, **_options: Any) -> None:
+        raise OSError("no space")
+
+    monkeypatch.setattr(isolation, "create_pending_items", fail)
+    assert run(app, "isolation-check", "--url", "http://127.0.0.1:9").exit_code == 1
+    assert "isolation-" not in run(app, "organizations", "list", "--status", "active").stdout
+    assert "isolation-" in run(app, "organizations", "list", "--status", "deleted").stdout
 
 
 RECEIVER = """

@@ -287,6 +287,22 @@ def test_private_hosts_and_authorities_can_be_allowed(tmp_path: Path) -> None:
     assert load(production(tmp_path)).outgoing_allowed_hosts == frozenset()
 
 
+@each(
+    ("url", "shown"),
+    [
+        ("gatehouse:hunter2@db.example/gatehouse", "has no scheme"),
+        ("mysql:gatehouse:hunter2@db.example", "has no scheme"),
+        ("hunter2", "has no scheme"),
+        ("gatehouse:hunter2@db.example://x", "has no scheme"),
+        ("postgresql+psycopg://gatehouse:hunter2@db/x", "begins with postgresql+psycopg://."),
+    ],
+)
+def test_malformed_database_url_reveals_no_password(tmp_path: Path, url: str, shown: str) -> None:
+    """LG-1."""
+    told = refusal(production(tmp_path, DATABASE_URL=url))
+    assert shown in told and "hunter2" not in told
+
+
 def test_database_url_may_be_in_a_file(tmp_path: Path) -> None:
     named = tmp_path / "database.url"
     named.write_text("mysql://gatehouse:x@db.example/gatehouse\n")

@@ -76,11 +76,14 @@ def read_export(lines: Iterable[str]) -> Iterable[ExportedEvent]:
             event = json.loads(line) if line.strip() else None
             if event is not None and event["action"] in RELEVANT_ACTIONS:
                 yield _read_event(event)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        # The line after the last one that was read, if it is not UTF-8.
-        line_number = number + isinstance(error, UnicodeDecodeError)
+    except UnicodeDecodeError as error:
+        # It is raised by the file, which reads far ahead of the line.
         raise InvalidInput(
-            f"Line {line_number} of the audit export is not an event. Export it with GET /audit-events/export."
+            "The audit export is not UTF-8. Export it with GET /audit-events/export."
+        ) from error
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise InvalidInput(
+            f"Line {number} of the audit export is not an event. Export it with GET /audit-events/export."
         ) from error
 
 

@@ -8,6 +8,7 @@ import hashlib
 import io
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import timedelta
 from uuid import UUID, uuid4
 
@@ -49,7 +50,7 @@ from app.operations.users.invitations import create_invitation
 from app.operations.users.sign_up import REGISTRATION_MESSAGE
 from app.rules.actor import Actor
 from app.rules.directory.permissions import PERMISSIONS
-from app.rules.errors import NotFound, Unavailable
+from app.rules.errors import DomainError, NotFound, Unavailable
 from app.rules.identifiers import public_id
 
 # Longer than any check takes. The organization is purged afterwards.
@@ -182,11 +183,24 @@ class IsolationOrganization(Struct, frozen=True):
 
 
 def create_isolation_organization(actor: Actor) -> IsolationOrganization:
-    """Create an organization with users, clients, secrets, APIs and a session. Audit: that of each object."""
+    """Create an organization with users, clients, secrets, APIs and a session. Audit: that of each object.
+
+    It is deleted again if that fails.
+    """
     actor.require("instance:write")
-    marker = f"mark{secrets.token_hex(12)}"
     slug = f"isolation-{secrets.token_hex(8)}"
     key = insert_organization(actor, slug=slug, name="Isolation check", overrides=_OPEN_REGISTRATION)
+    try:
+        return _fill(actor, slug, key)
+    except BaseException:
+        # Its users and secrets must not stay; the error that is raised says more than one of this.
+        with suppress(DomainError):
+            _delete(actor, slug, key)
+        raise
+
+
+def _fill(actor: Actor, slug: str, key: str) -> IsolationOrganization:
+    marker = f"mark{secrets.token_hex(12)}"
     organization = get_organization_by_id(key)
     system = Actor.system(key, actor.label)
     password = secrets.token_urlsafe(24)
@@ -261,8 +275,12 @@ def table_digests(actor: Actor, organization_id: str) -> dict[str, str]:
 
 def delete_isolation_organization(actor: Actor, corner: IsolationOrganization) -> None:
     """Delete the organization, so that the janitor purges it at its next run. Audit: ``organization.deleted``."""
-    organizations.delete_organization(actor, corner.organization.slug)
-    _purge_soon(corner.organization.id)
+    _delete(actor, corner.organization.slug, corner.organization.id)
+
+
+def _delete(actor: Actor, slug: str, organization_id: str) -> None:
+    organizations.delete_organization(actor, slug)
+    _purge_soon(organization_id)
 
 
 @transaction
