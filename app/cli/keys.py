@@ -85,8 +85,8 @@ def rewrap_command() -> None:
 def wrap_command(kms: str | None, plain: bool, key: str, new: bool) -> None:
     """Print this installation's key, wrapped by a key management service.
 
-    Only the service opens it, so it can be copied to other hosts openly. Write it to a file, name that by
-    GATEHOUSE_MASTER_KEY_FILE or GATEHOUSE_SECRET_KEY_FILE, and restart.
+    Only the service opens it, so it can be copied to other hosts openly. Write it to a new file, never to that of the
+    key in use, which would be lost. Name it by GATEHOUSE_MASTER_KEY_FILE or GATEHOUSE_SECRET_KEY_FILE, and restart.
     """
     if (kms is None) != plain:
         raise click.UsageError("Give either --kms URL or --plain.")

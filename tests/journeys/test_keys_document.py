@@ -80,7 +80,7 @@ def test_keys_document_is_followed_word_by_word(tmp_path: Path) -> None:
             assert done.returncode == 0, done.stdout
             return done.stdout
 
-        to_vault, to_token, replacement = BLOCKS
+        to_vault, to_token, *replacement = BLOCKS
         said = type_block(to_vault)
         assert (
             f"GATEHOUSE_MASTER_KEY is wrapped by {names['vault://vault.example.com:8200/transit/gatehouse']}"
@@ -98,14 +98,14 @@ def test_keys_document_is_followed_word_by_word(tmp_path: Path) -> None:
             assert server.end() == 0
         type_block(to_token)
         before = (etc / "environment").read_text()
-        said = type_block(replacement)
+        said = "".join(map(type_block, replacement))
         assert "The master key matches this database" in said and "previous" not in said.split("rewrapped")[1]
         switch.close()
     # Vault is gone for good, and with it the old key.
     with started(copy, **settings(etc)) as server:
         server.answers()
         assert server.end() == 0
-    (etc / "environment").write_text(before.replace("master.wrapped", "master.pkcs11"))
+    (etc / "environment").write_text(before.replace("master-vault.key", "master-hsm.key"))
     with started(copy, **settings(etc)) as old:
         assert old.process.wait(60) == 78
         assert "The master key does not match this database" in old.output()
