@@ -9,9 +9,7 @@ from typing import Any
 from werkzeug.wrappers import Response as BaseResponse
 from wtforms import (
     BooleanField,
-    FieldList,
     Form,
-    FormField,
     RadioField,
     SelectChoice,
     SelectField,
@@ -38,9 +36,18 @@ from app.operations.tokens.introspection import metadata_for
 from app.portal.context import PageResponse, PortalContext, portal_page, search_query
 from app.portal.labels import ACCESS_POLICIES, TOKEN_STORAGES
 from app.rules.clients.client_types import TOKEN_FORMATS
+from app.rules.clients.resource_fields import MAX_SCOPES
 from app.rules.clients.resource_indicators import STORED
 from app.rules.errors import Conflict, InvalidInput
-from app.web.forms import CODE, NO_AUTOCOMPLETE, NumberField, PageForm, TypedConfirmationForm, VersionField
+from app.web.forms import (
+    CODE,
+    NO_AUTOCOMPLETE,
+    NumberField,
+    PageForm,
+    RowsField,
+    TypedConfirmationForm,
+    VersionField,
+)
 from app.web.languages import gettext, lazy_gettext
 
 _EMPTY_ROWS = 3
@@ -79,7 +86,7 @@ class ApiForm(PageForm):
         description=lazy_gettext("For you and your colleagues."),
         render_kw={"rows": 2},
     )
-    scopes = FieldList(FormField(ScopeRow), lazy_gettext("Scopes"))
+    scopes = RowsField(ScopeRow, lazy_gettext("Scopes"), max_rows=MAX_SCOPES + _EMPTY_ROWS)
     confirmed = BooleanField(lazy_gettext("Remove the missing scopes from the clients that have them"))
     access_token_format = SelectField(
         lazy_gettext("Access token format"),

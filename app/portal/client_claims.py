@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flask import request
-from wtforms import FieldList, Form, FormField, SelectField, SelectMultipleField, StringField
+from wtforms import Form, SelectField, SelectMultipleField, StringField
 from wtforms.validators import Length
 from wtforms.widgets import CheckboxInput, ListWidget
 
@@ -23,10 +23,16 @@ from app.portal.clients import client_page, edit_client
 from app.portal.context import PageResponse, PortalContext, Undo, portal_page
 from app.portal.labels import CLAIM_TARGETS
 from app.portal.users import identified_by
-from app.rules.clients.app_claims import ATTRIBUTE_PREFIX, STANDARD_SOURCES, TARGETS
+from app.rules.clients.app_claims import (
+    ATTRIBUTE_PREFIX,
+    MAX_APP_ROLES,
+    MAX_MAPPINGS,
+    STANDARD_SOURCES,
+    TARGETS,
+)
 from app.rules.directory.attributes import attributes_of
 from app.rules.errors import Conflict, InvalidInput
-from app.web.forms import CODE, NO_AUTOCOMPLETE, PageForm, VersionField
+from app.web.forms import CODE, NO_AUTOCOMPLETE, PageForm, RowsField, VersionField
 from app.web.languages import gettext, lazy_gettext
 
 _EMPTY_ROWS = 2
@@ -43,7 +49,7 @@ class RolesForm(PageForm):
     """The roles that the client declares."""
 
     version = VersionField()
-    app_roles = FieldList(FormField(RoleRow), lazy_gettext("Roles"))
+    app_roles = RowsField(RoleRow, lazy_gettext("Roles"), max_rows=MAX_APP_ROLES + _EMPTY_ROWS)
 
     def values(self) -> dict[str, Any]:
         """Return the fields as the operation takes them; rows without a key are dropped."""
@@ -68,7 +74,7 @@ class MappingRow(Form):
 class ClaimsForm(ClientForm):
     """The claims that the client receives."""
 
-    claim_mappings = FieldList(FormField(MappingRow), lazy_gettext("Claims"))
+    claim_mappings = RowsField(MappingRow, lazy_gettext("Claims"), max_rows=MAX_MAPPINGS + _EMPTY_ROWS)
 
     def values(self) -> dict[str, Any]:
         """Return the fields as the operation takes them; rows without a claim are dropped."""

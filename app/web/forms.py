@@ -12,9 +12,12 @@ from typing import Any, TypeVar
 
 from flask import request
 from flask_wtf import FlaskForm
-from werkzeug.datastructures import CombinedMultiDict
+from werkzeug.datastructures import CombinedMultiDict, MultiDict
 from wtforms import (
     BooleanField,
+    FieldList,
+    Form,
+    FormField,
     HiddenField,
     PasswordField,
     SelectField,
@@ -22,6 +25,7 @@ from wtforms import (
     StringField,
     TextAreaField,
 )
+from wtforms.utils import unset_value
 from wtforms.validators import InputRequired, Length, ValidationError
 from wtforms.widgets import DateInput
 
@@ -38,6 +42,7 @@ _MAX_ROWS = 12
 
 _VERSION = re.compile(r"[0-9]{1,10}")
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,12}")
+_ROW = re.compile(r"-(0|[1-9][0-9]{0,3})(?:-.*)?", re.DOTALL)
 _INDEX = re.compile(r"\[(\d+)\].*")
 
 
@@ -220,6 +225,67 @@ class CheckboxListField(SelectMultipleField):
     def process_formdata(self, valuelist: Iterable[str]) -> None:
         """Keep each value once, in its order."""
         self.data = list(dict.fromkeys(valuelist))
+
+
+class RowsField(FieldList):
+    """A table of rows, each a form, whose number is bounded.
+
+    WTForms creates a form for each number that it finds in the names of the fields that were sent, and fails for a
+    number that it cannot read. Too many rows and names that belong to no row are an error of this field instead. A
+    browser sends neither.
+    """
+
+    def __init__(self, row: type[Form], label: Any, *, max_rows: int, **kwargs: Any) -> None:
+        super().__init__(FormField(row), label, **kwargs)
+        self._max_rows = max_rows
+        self._problems: list[str] = []
+
+    def process(self, formdata: Any, data: Any = unset_value, extra_filters: Any = None) -> None:
+        """Create the rows that were sent, at most as many as the table may have."""
+        self._problems = []
+        if formdata:
+            formdata = self._readable(formdata)
+        super().process(formdata, data, extra_filters)
+
+    def validate(self, form: Any, extra_validators: Any = ()) -> bool:
+        """Reject the table if not all that was sent could be read."""
+        is_valid = super().validate(form, extra_validators)
+        if not self._problems:
+            return is_valid
+        self.errors = list(self._problems)
+        return False
+
+    def _readable(self, formdata: Any) -> Any:
+        """Return the form data without the fields that cannot be read, and note why."""
+        rows: dict[str, str | None] = {}
+        for name in formdata:
+            if name.startswith(self.name):
+                found = _ROW.fullmatch(name, len(self.name))
+                rows[name] = found[1] if found else None
+        foreign = [name for name, row in rows.items() if row is None and name.startswith(f"{self.name}-")]
+        if foreign:
+            self._problems.append(
+                gettext(
+                    "The field %(name)s is not part of this table. Reload the page and enter your changes again.",
+                    name=repr(foreign[0][:60]),
+                )
+            )
+        numbers = sorted({row for row in rows.values() if row is not None}, key=int)
+        if len(numbers) > self._max_rows:
+            self._problems.append(
+                gettext(
+                    "You sent %(rows)s rows, but at most %(max)s are possible. Remove some and save again.",
+                    rows=len(numbers),
+                    max=self._max_rows,
+                )
+            )
+        kept = frozenset(numbers[: self._max_rows])
+        dropped = {name for name, row in rows.items() if row not in kept}
+        if not dropped:
+            return formdata
+        return MultiDict(
+            (name, value) for name in formdata if name not in dropped for value in formdata.getlist(name)
+        )
 
 
 class NumberField(StringField):

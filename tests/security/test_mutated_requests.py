@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -65,6 +66,9 @@ BODIES = (
     b"null",
     b"",
 )
+# The numbers of rows in the names of fields.
+ROW_NUMBERS = ("²", "٣", "9" * 5_000, "9" * 9, "-1", "", "00", "\0", "1-2")
+_ROW_OF_TABLE = re.compile(r"(.+)-[0-9]+-(.+)")
 VALUES: tuple[Any, ...] = (
     *TEXTS,
     None,
@@ -181,6 +185,9 @@ def _form(request: ValidRequest, chance: random.Random) -> ValidRequest:
     form[name] = chance.choice((text, [text] * 3, []))
     if chance.random() < 0.3:
         form[text[:100] or "x"] = text
+    row = _ROW_OF_TABLE.fullmatch(name)
+    if row is not None:
+        form[f"{row[1]}-{chance.choice(ROW_NUMBERS)}-{row[2]}"] = form.pop(name)
     return replace(request, form=form)
 
 
