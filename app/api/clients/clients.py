@@ -152,7 +152,10 @@ def _prepare_registration(context: ApiContext, body: Body) -> None:
     warnings=_WARNINGS,
 )
 def register_client(context: ApiContext, body: Body) -> object:
-    """Register a new client application."""
+    """Register a new client application.
+
+    A user needs a recent sign-in (RFC 9470) to give it scopes of this API.
+    """
     fields = {name: value for name, value in body.items() if name != "organization_id"}
     registered = clients.register_client(context.actor, fields)
     data = Client.shown_in(context, registered.client)
@@ -182,7 +185,9 @@ def update_client(context: ApiContext, body: Body, client_id: str) -> object:
     """Update an existing client application.
 
     Without `clients:trust`, only the description, contacts and metadata of a trusted client can be changed. Other
-    changes are rejected with 403 and the code `trusted` for each field.
+    changes are rejected with 403 and the code `trusted` for each field. A user needs a recent sign-in (RFC 9470) to add
+    scopes of this API, to let a client with such scopes act without a user, or to change `jwks`, `jwks_uri` or
+    `token_endpoint_auth_method`.
     """
     updated = clients.update_client(context.actor, client_id, body, expected_version=expected_version())
     return Shown(updated.client, changed=updated.changed, warnings=updated.warnings)

@@ -207,7 +207,8 @@ def confirm_credential(context: ApiContext, client_id: str, credential_id: str) 
 def revoke_credentials(context: ApiContext, client_id: str) -> object:
     """Revoke the credentials of a client application.
 
-    If-Match names the version of the list or, with `credential_id`, of the credential.
+    If-Match names the version of the list or, with `credential_id`, of the credential. A user needs a recent sign-in
+    (RFC 9470) if no active credential remains.
     """
     return _revoke(context, client_id, context.parameters.get("credential_id"))
 
@@ -221,7 +222,10 @@ def revoke_credentials(context: ApiContext, client_id: str) -> object:
     errors=(409,),
 )
 def revoke_credential(context: ApiContext, client_id: str, credential_id: str) -> object:
-    """Revoke one credential."""
+    """Revoke one credential.
+
+    A user needs a recent sign-in (RFC 9470) for the last active one.
+    """
     return _revoke(context, client_id, credential_id)
 
 
@@ -260,7 +264,10 @@ def rotate_credential(context: ApiContext, body: Body, client_id: str) -> object
     errors=(409,),
 )
 def update_rotation(context: ApiContext, body: Body, client_id: str) -> object:
-    """Extend, shorten or finish a rotation."""
+    """Extend, shorten or finish a rotation.
+
+    A user needs a recent sign-in (RFC 9470) to change the expiry if there is no new credential.
+    """
     return Shown(rotations.update_rotation(context.actor, client_id, body), {"client_id": client_id})
 
 

@@ -59,7 +59,8 @@ def list_roles(context: ApiContext) -> object:
 def create_role(context: ApiContext, body: Body) -> object:
     """Create a role.
 
-    Callers can grant only permissions that they have. Otherwise, the response is 403 and names the permission.
+    Callers can grant only permissions that they have. Otherwise, the response is 403 and names the permission. A user
+    needs a recent sign-in (RFC 9470) to grant any.
     """
     return roles.create_role(context.actor, body)
 
@@ -81,7 +82,8 @@ def update_role(context: ApiContext, body: Body, role_id: str) -> object:
     """Update a role.
 
     The change applies immediately to every user who has the role. Callers can add and remove only permissions that
-    they have: 403. `null` restores a field of a built-in role. The role `admin` can't be changed.
+    they have: 403. A user needs a recent sign-in (RFC 9470) to add any. `null` restores a field of a built-in role. The
+    role `admin` can't be changed.
     """
     record, changed = roles.update_role(context.actor, role_id, body, expected_version=expected_version())
     return Shown(record, changed=changed)

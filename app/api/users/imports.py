@@ -122,7 +122,8 @@ def import_users(context: ApiContext) -> object:
     A file of up to 32 MiB and 250,000 rows, in UTF-8. An invalid file is rejected immediately. Otherwise, the import
     runs after the response, and rejected rows are listed. Rows contain `email`, `name`, `email_verified` (requires
     `settings:write`), `password_hash`, `roles` (roles other than the default ones require `admins:write`), `status`
-    and standard claims. Existing users keep their password and email address.
+    and standard claims. Existing users keep their password and email address. A user needs a recent sign-in (RFC 9470),
+    but not for a dry run.
     """
     name = context.parameters.get("name", "")
     on_existing = context.parameters.get("on_existing", ON_EXISTING[0])
@@ -178,7 +179,7 @@ def cancel_user_import(context: ApiContext, import_id: str) -> object:
 def start_user_import(context: ApiContext, import_id: str) -> object:
     """Start an import that was checked.
 
-    The import must be `checked`. The request body is ignored.
+    The import must be `checked`. A user needs a recent sign-in (RFC 9470). The request body is ignored.
     """
     return import_uploads.start_import(context.actor, import_id)
 

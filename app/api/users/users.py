@@ -236,7 +236,7 @@ def update_user(context: ApiContext, body: Body, user_id: str) -> object:
     """Update a user.
 
     A user who has a role with more permissions than the caller can't be changed: 403. The last administrator can't be
-    disabled: 409 `last_administrator`. A user who changes their own email address needs a recent sign-in (RFC 9470).
+    disabled: 409 `last_administrator`. A user needs a recent sign-in (RFC 9470) to change an email address.
     """
     updated = user_changes.update_user(context.actor, user_id, body, expected_version=expected_version())
     return Shown(updated.record, changed=updated.changed)
@@ -259,8 +259,8 @@ def reset_user(context: ApiContext, user_id: str) -> object:
 
     The link can be used once and replaces an earlier one. The password stays valid until then. The link is sent by
     email and the response does not contain it, unless there is no mail server or the setting
-    `authentication.recovery.password_reset` is off. Users who get a link for themselves in the response need a recent
-    sign-in (RFC 9470). The request body is ignored.
+    `authentication.recovery.password_reset` is off. A user who gets the link in the response needs a recent sign-in
+    (RFC 9470). The request body is ignored.
     """
     reset = user_changes.issue_user_reset_link(context.actor, user_id)
     link = {} if reset.link is None else {"link": reset.link}

@@ -14,6 +14,7 @@ from app.extensions import db
 from app.models.client import ACTIVE, Client, Resource, Scope
 from app.operations.clients.client_access import hold_resource
 from app.operations.clients.scopes import add_scopes, list_offered_scopes
+from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.rules.actor import Actor
 from app.rules.clients.client_metadata import ClientMetadata, changed_fields
 from app.rules.clients.client_types import ALLOWED, PRE_APPROVED, uses_grants_without_consent
@@ -25,6 +26,7 @@ from app.rules.scopes import IDENTITY_SCOPES
 UNVERIFIED = "unverified"
 _APPROVAL_FIELDS = ("approval", "approved_scopes")
 _MAX_LISTED_SCOPES = 30
+_AUTHENTICATION_FIELDS = frozenset({"jwks", "jwks_uri", "token_endpoint_auth_method"})
 # Fields that a developer can change in a trusted client, because they do not affect consent.
 _UNAFFECTED_BY_TRUST = frozenset({"description", "contacts", "metadata", "status", "trust", "app_roles"})
 # Fields that a metadata document cannot set.
@@ -229,6 +231,28 @@ def require_client_within_permissions(actor: Actor, row: Client) -> None:
             ),
             permission=missing[0],
         )
+
+
+def require_fresh_sign_in_for_management_scopes(
+    actor: Actor, before: ClientMetadata, after: ClientMetadata
+) -> None:
+    """Require a fresh sign-in of a user who gives a client management scopes, or lets it use them without a user.
+
+    The client then acts for itself, and no sign-in is required of it. Raises FreshSignInRequired.
+    """
+    acts_alone = uses_grants_without_consent(after.grant_types)
+    known = () if acts_alone and not uses_grants_without_consent(before.grant_types) else before.scopes
+    if any(scope in ALL_PERMISSIONS and scope not in known for scope in after.scopes):
+        require_fresh_user_sign_in(actor)
+
+
+def require_fresh_sign_in_for_authentication(actor: Actor, changed: Iterable[str]) -> None:
+    """Require a fresh sign-in of a user who changes how a client authenticates, because it replaces its credential.
+
+    Raises FreshSignInRequired.
+    """
+    if not _AUTHENTICATION_FIELDS.isdisjoint(changed):
+        require_fresh_user_sign_in(actor)
 
 
 def hold_managed_resources(

@@ -21,6 +21,8 @@ from app.operations.clients.client_permissions import (
     hold_managed_resources,
     require_approval_permission,
     require_client_within_permissions,
+    require_fresh_sign_in_for_authentication,
+    require_fresh_sign_in_for_management_scopes,
     require_known_scopes,
     require_not_in_metadata_document,
     require_resources_permission,
@@ -126,7 +128,8 @@ def register_client(
     """Register a client in the actor's organization, with a first secret if it authenticates by secret.
 
     ``fields`` are client metadata in the API's form (RFC 7591 names, ``scopes`` a list). Raises InvalidInput
-    naming every wrong field, Forbidden, TooManyClients. Audit: ``client.registered``.
+    naming every wrong field, Forbidden, TooManyClients, and FreshSignInRequired for management scopes if the user
+    signed in too long ago. Audit: ``client.registered``.
     """
     actor.require_for_own("clients:write")
     if fields.get(sector_documents.FIELD) is not None:
@@ -148,7 +151,8 @@ def update_client(
 
     Revokes the secrets of a client that no longer authenticates by secret. Raises InvalidInput naming every
     wrong field, NotFound, Forbidden, Conflict for a field that its metadata document sets,
-    PreconditionFailed. Audit: ``client.updated`` with the changed fields.
+    PreconditionFailed, and FreshSignInRequired if a user who signed in too long ago gives it management scopes or
+    changes how it authenticates. Audit: ``client.updated`` with the changed fields.
     """
     if sector_documents.FIELD in fields or "redirect_uris" in fields:
         current_uri = _sector_identifier_uri(actor, client_id)
@@ -158,7 +162,7 @@ def update_client(
 
 @read
 def check_client_update(actor: Actor, client_id: str, fields: Mapping[str, Any]) -> None:
-    """Raise what ``update_client`` would raise for these fields, and change nothing.
+    """Raise what ``update_client`` would raise for these fields, except FreshSignInRequired, and change nothing.
 
     Unlike there, a scope that the organization does not know is invalid for every actor, because the actor did not
     enter it.
@@ -287,6 +291,7 @@ def _register(actor: Actor, metadata: ClientMetadata, origin: ClientOrigin) -> R
     managed = hold_managed_resources(actor, metadata.scopes, metadata.resources)
     warnings = resolve_client_scopes(actor, metadata, before=(), is_root=organization.is_root)
     require_shared_scope_permission(actor, _EMPTY_METADATA, metadata)
+    require_fresh_sign_in_for_management_scopes(actor, _EMPTY_METADATA, metadata)
     now = clock.now()
     row = Client(
         organization_id=actor.organization_id,
@@ -350,6 +355,8 @@ def _update(
             granted=find_granted_scopes(row),
         )
         require_shared_scope_permission(actor, before, after)
+        require_fresh_sign_in_for_management_scopes(actor, before, after)
+        require_fresh_sign_in_for_authentication(actor, changed)
         cutoff = _block_cutoff(before, after)
         is_blocked = after.approval == BLOCKED and before.approval != BLOCKED
         if is_blocked and attempt == 0:

@@ -6,7 +6,7 @@ transaction as the secret's revocation lets the dispatcher finish this if the pr
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from uuid import UUID
 
 from msgspec import Struct
@@ -26,6 +26,7 @@ from app.operations.clients.credential_rows import (
 )
 from app.operations.directory.lookups import get_unpurged_organization
 from app.operations.grants.revocation import revoke_matching_grants
+from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import audit, clock, outbox
 from app.operations.store.outbox import DeliveryDeferred, Message
 from app.operations.store.rows import get_row
@@ -62,7 +63,8 @@ def revoke_credentials(
 
     ``revoke_tokens`` also revokes every token issued with them, and can be used for a secret that was revoked
     before. ``expected_version`` is that of the secret, or of the list of active secrets. Calling it again is
-    harmless. Raises NotFound, Forbidden, PreconditionFailed. Audit: ``credential.revoked`` for each.
+    harmless. Raises NotFound, Forbidden, PreconditionFailed, and FreshSignInRequired if no active secret would remain
+    and the user signed in too long ago (PO-4). Audit: ``credential.revoked`` for each.
     """
     counts, flagged = revoke_credentials_in_transaction(
         actor,
@@ -127,6 +129,7 @@ def revoke_credentials_in_transaction(
         )
         if not is_expected(current_version, expected_version):
             raise PreconditionFailed("The secrets were changed since you read them. Read them again.")
+        require_fresh_sign_in_for_last_secrets(actor, client, {row.id for row in rows})
         revoked = [row for row in rows if _revoke(actor, row)]
         flagged = [row for row in rows if revoke_tokens and _mark_tokens_revoked(row)]
         for row in {row.id: row for row in (*revoked, *flagged)}.values():
@@ -136,6 +139,21 @@ def revoke_credentials_in_transaction(
         tokens = sum(record.live_tokens for record in records) if flagged else 0
         return RevokedCredentials(len(revoked), tokens), [row.id for row in flagged]
     raise client_busy_error()
+
+
+def require_fresh_sign_in_for_last_secrets(
+    actor: Actor, client: Client, credential_ids: Collection[UUID]
+) -> None:
+    """Require a fresh sign-in of a user if these are all the secrets that work, and there are any (PO-4).
+
+    A secret that a restore of a backup blocked does not work. Raises FreshSignInRequired.
+    """
+    organization = get_unpurged_organization(actor.organization_id)
+    working = {
+        record.id for record in to_credential_records(_rows(client, None), organization) if record.is_live
+    }
+    if working and working <= set(credential_ids):
+        require_fresh_user_sign_in(actor)
 
 
 def _rows(client: Client, credential_id: str | None) -> list[Credential]:

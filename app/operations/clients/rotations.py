@@ -16,7 +16,10 @@ from app.models.base import has_key, is_same
 from app.models.client import ACTIVE, Client, Credential
 from app.operations.clients.client_permissions import require_client_within_permissions
 from app.operations.clients.client_records import client_busy_error, get_client_row, update_client_row
-from app.operations.clients.credential_revocation import revoke_credentials
+from app.operations.clients.credential_revocation import (
+    require_fresh_sign_in_for_last_secrets,
+    revoke_credentials,
+)
 from app.operations.clients.credential_rows import (
     CredentialRecord,
     list_credential_rows,
@@ -77,7 +80,8 @@ def update_rotation(actor: Actor, client_id: str, fields: Mapping[str, Any]) -> 
 
     Omitted fields are unchanged, and ``ends_in_seconds`` 0 revokes the old secrets now. None is valid longer than it
     would be without the rotation. Raises InvalidInput naming every wrong field, Conflict if no rotation is in progress,
-    NotFound, Forbidden. Audit: ``credential.retired`` for each that changes, ``credential.revoked`` for each that is
+    NotFound, Forbidden, and FreshSignInRequired for another expiry of the client's last secrets if the user signed in
+    too long ago (PO-4). Audit: ``credential.retired`` for each that changes, ``credential.revoked`` for each that is
     revoked.
     """
     terms = validate_rotation_terms(fields)
@@ -170,6 +174,8 @@ def _update_terms(actor: Actor, client_id: str, terms: RotationTerms) -> Rotatio
         rotation = _require_in_progress(load_rotation(client))
         if not update_client_row(client, {}):
             continue
+        if terms.ends_in_seconds is not None:
+            require_fresh_sign_in_for_last_secrets(actor, client, [record.id for record in rotation.old])
         for record in rotation.old:
             _update_secret(actor, client, record, terms)
         return load_rotation(client)

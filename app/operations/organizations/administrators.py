@@ -139,8 +139,9 @@ def add_administrator(
     """Assign a role to a user, or invite an unknown email address to it.
 
     A user who gets a role counts as confirmed by the administrator. Raises InvalidInput naming the field, Forbidden if
-    the actor lacks a permission of the role, AlreadyAssigned, and Conflict for an email address that its user has not
-    verified. Audit: ``administrator.added`` or ``invitation.created``.
+    the actor lacks a permission of the role, AlreadyAssigned, Conflict for an email address that its user has not
+    verified, and FreshSignInRequired if the user signed in too long ago. Audit: ``administrator.added`` or
+    ``invitation.created``.
     """
     inside, organization = enter_organization(actor, slug)
     inside.require("admins:write")

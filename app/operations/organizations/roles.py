@@ -74,8 +74,8 @@ def count_holders(actor: Actor) -> dict[str, int]:
 def create_role(actor: Actor, fields: Mapping[str, Any]) -> RoleRecord:
     """Create a custom role with permissions that the actor holds (TN-11).
 
-    Raises InvalidInput naming every invalid field, Forbidden, Conflict if the ``id`` exists, and RoleInUse while users
-    still have a former role of that name. Audit: ``settings.updated``.
+    Raises InvalidInput naming every invalid field, Forbidden, FreshSignInRequired, Conflict if the ``id`` exists, and
+    RoleInUse while users still have a former role of that name. Audit: ``settings.updated``.
     """
     actor.require("roles:write")
     found = ValidationErrors()
@@ -97,8 +97,9 @@ def update_role(
 ) -> tuple[RoleRecord, tuple[str, ...]]:
     """Change the given fields of the role for everyone who has it, and return the changed fields.
 
-    ``null`` resets a field of a built-in role. Raises NotFound, InvalidInput, PreconditionFailed, WouldLockOut, and
-    Forbidden if the role would gain or lose a permission that the actor lacks. Audit: ``settings.updated``.
+    ``null`` resets a field of a built-in role. Raises NotFound, InvalidInput, PreconditionFailed, WouldLockOut,
+    Forbidden if the role would gain or lose a permission that the actor lacks, and FreshSignInRequired if it would gain
+    one and the user signed in too long ago. Audit: ``settings.updated``.
     """
     actor.require("roles:write")
     before = _find(actor, key, expected_version)

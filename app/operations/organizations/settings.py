@@ -30,6 +30,7 @@ from app.operations.sign_in.actor_access import (
     enter_organization,
     find_caller,
 )
+from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.sign_in.second_factors import record_mfa_policy_change
 from app.operations.store import audit, clock
 from app.operations.store.rows import count_rows
@@ -71,7 +72,10 @@ _CLIENT_CONSTRAINTS = frozenset(
 # The database cannot search registrations, which are documents, so the number of those read is bounded.
 MAX_CLIENTS_CHECKED = 5000
 LOGO = "branding.logo"
+# Changing them decides whether this service asks for the user's password or second factor.
+_SIGN_IN_PROTECTION = (f"{_SESSIONS}reauthentication_seconds", "authentication.mfa.")
 DEFAULT_ROLES = "authentication.registration.default_roles"
+_GIVING_PERMISSIONS = ("authentication.registration.", "user_permissions.members_can_register_clients")
 _LIMITS_ARE_ROOTS = lazy_gettext(
     "Only administrators of the instance can change the limits of an organization."
 )
@@ -248,8 +252,9 @@ def update_settings(
     ``dry_run`` validates and changes nothing. If secrets are to be shown ``once`` from now on, the sealed copies of all
     secrets are deleted in the same transaction (SE-7). Raises InvalidInput naming every invalid field,
     PreconditionFailed, WouldLockOut, RoleInUse, and Forbidden for a role that gains or loses permissions which the
-    actor lacks, that would be given to everyone who signs up, or that is changed without ``roles:write``. Audit:
-    ``settings.updated`` with the changed paths.
+    actor lacks, that would be given to everyone who signs up, or that is changed without ``roles:write``. Raises
+    FreshSignInRequired if a user who signed in too long ago changes the protection of sign-ins or gives anybody
+    permissions. Audit: ``settings.updated`` with the changed paths.
     """
     inside, organization = enter_organization(actor, slug)
     inside.require("settings:write")
@@ -297,6 +302,9 @@ def store_settings(
         )
     if not changed:
         return UpdatedSettings(_record(row, row.settings), ())
+    # Before the new values are stored, so that the current ones decide what counts as fresh.
+    if _requires_fresh_sign_in(before, after, changed):
+        require_fresh_user_sign_in(actor)
     stored = count_changed(
         update(Organization)
         .where(Organization.id == organization.id, Organization.settings_version == row.settings_version)
@@ -384,12 +392,40 @@ def _require_grantable(actor: Actor, before: Mapping[str, Any], after: Mapping[s
     _require_grantable_to_all(actor, before, after)
 
 
-def _require_grantable_to_all(actor: Actor, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
-    """Raise Forbidden if new users would get a permission that the actor lacks: the actor could sign up as one."""
+def _requires_fresh_sign_in(
+    before: Mapping[str, Any], after: Mapping[str, Any], changed: Iterable[str]
+) -> bool:
+    """Return whether the change affects the protection of sign-ins, or gives anybody permissions."""
+    if protects_sign_in(changed):
+        return True
+    roles = effective_roles(after)
+    if any(permissions_of_role(role, after) - permissions_of_role(role, before) for role in roles):
+        return True
+    member = permissions_of_role(MEMBER, after)
+    return any(permissions_of_role(role, after) - member for role in _roles_given_to_more(before, after))
+
+
+def protects_sign_in(paths: Iterable[str]) -> bool:
+    """Return whether changing one of these settings always requires a fresh sign-in."""
+    return any(path.startswith(_SIGN_IN_PROTECTION) for path in paths)
+
+
+def gives_permissions(paths: Iterable[str]) -> bool:
+    """Return whether changing one of these settings requires a fresh sign-in if it gives anybody permissions."""
+    return any(path.startswith(_GIVING_PERMISSIONS) for path in paths)
+
+
+def _roles_given_to_more(before: Mapping[str, Any], after: Mapping[str, Any]) -> set[str]:
+    """Return the roles that more users get when they sign up than before."""
     given = set(rules.value_at(after, DEFAULT_ROLES))
     if not _lets_more_people_sign_up(before, after):
         given -= set(rules.value_at(before, DEFAULT_ROLES))
-    for role in sorted(given):
+    return given
+
+
+def _require_grantable_to_all(actor: Actor, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+    """Raise Forbidden if new users would get a permission that the actor lacks: the actor could sign up as one."""
+    for role in sorted(_roles_given_to_more(before, after)):
         missing = missing_permissions(
             actor.permissions, permissions_of_role(role, after) - permissions_of_role(MEMBER, after)
         )

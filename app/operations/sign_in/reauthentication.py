@@ -1,4 +1,4 @@
-"""Requiring a fresh sign-in before secrets are shown or something is deleted (PO-4, SE-3).
+"""Requiring a fresh sign-in before secrets are shown, something is deleted or permissions are given (PO-4, PO-5, SE-3).
 
 Users who have a second factor must have used it for that sign-in. A password alone is not enough for them.
 """
@@ -6,7 +6,6 @@ Users who have a second factor must have used it for that sign-in. A password al
 from __future__ import annotations
 
 from datetime import timedelta
-from uuid import UUID
 
 from sqlalchemy import update
 
@@ -52,13 +51,13 @@ def require_fresh_user_sign_in(actor: Actor) -> None:
         require_fresh_sign_in(actor)
 
 
-def require_fresh_sign_in_for_own_account(actor: Actor, user_id: UUID) -> None:
-    """Require a fresh sign-in when an administrator changes how they themselves sign in (PW-4).
-
-    Otherwise a session left open would be enough to take over the account. Raises FreshSignInRequired.
-    """
-    if actor.user_id == user_id:
-        require_fresh_sign_in(actor)
+def is_sign_in_fresh(actor: Actor) -> bool:
+    """Return whether ``require_fresh_user_sign_in`` would raise nothing."""
+    try:
+        require_fresh_user_sign_in(actor)
+    except FreshSignInRequired:
+        return False
+    return True
 
 
 @read

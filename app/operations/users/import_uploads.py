@@ -28,6 +28,7 @@ from app.models.user import (
 from app.operations.directory.lookups import find_client_by_id, get_organization_by_id, get_user_permissions
 from app.operations.directory.users import get_user
 from app.operations.sign_in import sessions
+from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import audit, clock, keyring
 from app.operations.store.transactions import count_changed, on_commit, read, transaction
 from app.operations.tokens import tokens
@@ -124,9 +125,11 @@ def load_importer(row: UserImport) -> Actor:
 def start_import(actor: Actor, import_id: str) -> ImportRecord:
     """Start the import of a file that a dry run has checked, with the actor's permissions.
 
-    Raises Forbidden, NotFound, Conflict unless it is checked and waiting. Audit: ``user_import.started``.
+    Raises Forbidden, NotFound, Conflict unless it is checked and waiting, and FreshSignInRequired if the user signed in
+    too long ago, because an import assigns roles. Audit: ``user_import.started``.
     """
     actor.require("users:write")
+    require_fresh_user_sign_in(actor)
     row = get_import_row(actor, import_id)
     changed = count_changed(
         update(UserImport)
@@ -216,9 +219,12 @@ def receive_upload(
 def confirm_upload(actor: Actor, upload: Upload, *, is_dry_run: bool) -> ImportRecord:
     """Start the import of an upload, or its dry run, which reports what an import would do.
 
-    Raises Forbidden, Conflict when it has started. Audit: ``user_import.started`` or ``user_import.checked``.
+    Raises Forbidden, Conflict when it has started, and FreshSignInRequired as ``start_import``. Audit:
+    ``user_import.started`` or ``user_import.checked``.
     """
     actor.require("users:write")
+    if not is_dry_run:
+        require_fresh_user_sign_in(actor)
     now = clock.now()
     changed = count_changed(
         update(UserImport)

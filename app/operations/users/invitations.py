@@ -144,7 +144,8 @@ def create_invitation(
 
     The link is emailed. Without a mail server it is returned for the actor to pass on. Raises InvalidInput
     naming the field, Forbidden when the actor lacks a permission of the role, Conflict when the email has a
-    user or the organization does not accept users. Audit: ``invitation.created``.
+    user or the organization does not accept users, and FreshSignInRequired for any role but ``member`` if the user
+    signed in too long ago. Audit: ``invitation.created``.
     """
     acting_actor, organization = enter_organization(actor, slug)
     acting_actor.require("admins:write")

@@ -18,7 +18,7 @@ from app.operations.mail.notices import notify_user
 from app.operations.sign_in import known_browsers, sign_in_limits
 from app.operations.sign_in.actor_access import require_manageable_user
 from app.operations.sign_in.passwords import hash_new_password
-from app.operations.sign_in.reauthentication import require_fresh_sign_in_for_own_account
+from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.sign_in.second_factors import FactorCount, count_factors
 from app.operations.sign_in.sessions import end_sessions_of_user
 from app.operations.store import audit, clock, outbox, rate_limits
@@ -74,7 +74,7 @@ def issue_reset_link(actor: Actor, user_id: UUID) -> NewResetLink:
     The link is emailed. Without a mail server, or where the organization does not allow resets by email, it
     is returned for the actor to pass on. Administrators never set passwords (PW-4). Raises NotFound,
     Forbidden when the user has a role that the actor lacks, Conflict for a disabled user and where passwords
-    are disabled, and FreshSignInRequired for the actor's own link if it is returned. Audit:
+    are disabled, and FreshSignInRequired if the link is returned and the actor signed in too long ago. Audit:
     ``user.password_reset_requested``.
     """
     user = require_manageable_user(actor, user_id)
@@ -84,7 +84,8 @@ def issue_reset_link(actor: Actor, user_id: UUID) -> NewResetLink:
     require_passwords_enabled(organization)
     is_mailed = can_email_reset_links(organization)
     if not is_mailed:
-        require_fresh_sign_in_for_own_account(actor, user.id)
+        # Whoever sees the link can take over the account.
+        require_fresh_user_sign_in(actor)
     token, expires_at = create_reset_link(organization, user_id, is_mailed=is_mailed)
     audit.record_user_event(actor, "user.password_reset_requested", user_id)
     link = reset_url(organization, token)

@@ -16,6 +16,7 @@ from app.operations.directory.lookups import touch_organization
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.mail.notices import notify_administrators
 from app.operations.sign_in.actor_access import require_role_permissions
+from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import audit, clock
 from app.operations.store.transactions import current_unit_of_work, savepoint, transaction
 from app.rules.actor import Actor
@@ -46,7 +47,8 @@ def require_grantable(
 ) -> None:
     """Require that the role exists in the organization and the actor has all its permissions (TN-11).
 
-    Raises InvalidInput with everything in ``found`` so far, Forbidden with the first missing permission.
+    Giving any role but ``member`` requires a fresh sign-in of a user. Raises InvalidInput with everything in ``found``
+    so far, Forbidden with the first missing permission, FreshSignInRequired.
     """
     problem = text_problem(role, max_length=64)
     roles = effective_roles(organization.settings)
@@ -59,6 +61,8 @@ def require_grantable(
         )
     found.raise_if_any()
     require_role_permissions(actor, organization, role)
+    if role != MEMBER:
+        require_fresh_user_sign_in(actor)
 
 
 @transaction

@@ -21,7 +21,7 @@ from app.operations.directory.users import (
     update_user_row,
 )
 from app.operations.sign_in.actor_access import require_manageable_user
-from app.operations.sign_in.reauthentication import require_fresh_sign_in_for_own_account
+from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.sign_in.sessions import (
     SessionSummary,
     active_session_condition,
@@ -74,8 +74,8 @@ def update_user(
     A new email is unverified, ends sessions and grants, and the old one is notified (SS-6). ``status``
     disables the user, which ends sessions and grants, or enables them again. Raises Forbidden (also when the
     user has a role that the actor lacks), NotFound, InvalidInput, Conflict, LastAdministrator,
-    PreconditionFailed, and FreshSignInRequired for a new email of the actor. Audit: ``user.updated`` with what
-    differs, ``user.disabled``, ``user.enabled``.
+    PreconditionFailed, and FreshSignInRequired for a new email if the actor signed in too long ago. Audit:
+    ``user.updated`` with what differs, ``user.disabled``, ``user.enabled``.
     """
     actor.require("users:write")
     user = require_manageable_user(actor, parse_user_id(user_id))
@@ -88,7 +88,8 @@ def update_user(
         after = {name: checked[name] for name in changed}
         is_new_email = "email" in after and canonical_email(after["email"]) != user.email_canonical
         if is_new_email:
-            require_fresh_sign_in_for_own_account(actor, user.id)
+            # A reset link sent to the new address would let its owner take over the account.
+            require_fresh_user_sign_in(actor)
         _store(user, after)
         ended = {}
         if is_new_email:

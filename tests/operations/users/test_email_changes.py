@@ -32,16 +32,16 @@ def test_changed_email_ends_sessions_and_notifies_the_old_one(
     assert "An administrator of" in plain(box.mails[0]) and "192.0.2" not in plain(box.mails[0])
 
 
-def test_new_email_of_the_administrator_requires_a_recent_sign_in(make: Any) -> None:
+def test_new_email_requires_a_recent_sign_in(make: Any) -> None:
     """Otherwise a session left open would be enough to have a password reset link sent to another address."""
     acme = make.organization()
     ada = make.user(acme, email="ada@acme.example", role="admin")
     late = make.actor(acme, user=ada, authenticated_ago_seconds=3600)
-    with pytest.raises(FreshSignInRequired):
-        update_user(late, ada.public_id, {"email": "mallory@example.com"})
-    assert update_user(late, ada.public_id, {"email": "Ada@ACME.example", "name": "Ada"}).changed
     bob = make.user(acme)
-    assert update_user(late, bob.public_id, {"email": "bob@example.com"}).changed == ["email"]
+    for user in (ada, bob):
+        with pytest.raises(FreshSignInRequired):
+            update_user(late, user.public_id, {"email": "mallory@example.com"})
+    assert update_user(late, ada.public_id, {"email": "Ada@ACME.example", "name": "Ada"}).changed
     now = make.actor(acme, user=ada)
     assert update_user(now, ada.public_id, {"email": "ada@example.com"}).changed == ["email"]
 
