@@ -134,6 +134,7 @@ def new_client(context: PortalContext) -> PageResponse:
     scope_variables = form.set_scope_choices(
         context.actor, list_offered_scopes(context.actor), for_users=kind != "machine"
     )
+    again_url = context.sign_in_again_url() if scope_variables["management_choices"] else None
     type_label = AGENT_TYPE if is_agent else CLIENT_TYPE_LABELS[kind]
     verdicts = (
         validate_redirect_uris(form.redirect_uris.data, kind, context.organization)
@@ -159,6 +160,7 @@ def new_client(context: PortalContext) -> PageResponse:
         type_label=type_label,
         is_agent=is_agent,
         api=api,
+        again_url=again_url,
         verdicts=verdicts,
         check_url=check_url(context, kind),
         examples=EXAMPLES.get(kind, ()),
@@ -224,7 +226,8 @@ def client_access(context: PortalContext, client_id: str) -> PageResponse:
     scopes = form.all_scopes()
     form.optional_scopes.choices = [scope for scope in scopes if scope != "openid"]
     form.approved_scopes.choices = scopes
-    return edit_client(context, found, "access", form, **scope_variables)
+    again_url = context.sign_in_again_url() if management else None
+    return edit_client(context, found, "access", form, **scope_variables, again_url=again_url)
 
 
 @portal_page("/clients/<client_id>/details", "GET", "POST")
@@ -243,7 +246,9 @@ def client_advanced(context: PortalContext, client_id: str) -> PageResponse:
     form.set_type_choices(found.type)
     if found.any_secret_method and not form.is_submitted():
         form.token_endpoint_auth_method.data = ""
-    return edit_client(context, found, "advanced", form)
+    may_change = context.actor.has_permission("clients:write", owner_id=found.created_by_user_id)
+    again_url = context.sign_in_again_url() if may_change else None
+    return edit_client(context, found, "advanced", form, again_url=again_url)
 
 
 @portal_page("/clients/<client_id>/delete", "GET", "POST")

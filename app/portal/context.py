@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 from flask import Blueprint, make_response, redirect, render_template, request
 from msgspec import Struct, field
@@ -16,7 +16,7 @@ from app.operations.audit.failure_groups import MAX_BADGE, count_recent_failures
 from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.mail import emails
-from app.operations.sign_in.reauthentication import FreshSignInRequired
+from app.operations.sign_in.reauthentication import FreshSignInRequired, is_sign_in_fresh
 from app.operations.sign_in.sessions import SessionRecord
 from app.operations.store.rows import Page, PageRequest
 from app.portal.charts import meter, sparkline
@@ -144,6 +144,15 @@ class PortalContext(Struct, frozen=True):
         status = error.status if error else form.response_status if form else 200
         return make_response(content, code or status)
 
+    def sign_in_again_url(self) -> str | None:
+        """Return the URL of a new sign-in that leads back here, or None if the sign-in is recent.
+
+        A form offers it if some of its changes require a recent sign-in.
+        """
+        if is_sign_in_fresh(self.actor):
+            return None
+        return sign_in_url(home_slug(self.actor) or self.organization.slug, again=True)
+
     def done(
         self, path: str, notice_key: str | None = None, *, undo: Undo | None = None, **once: Any
     ) -> BaseResponse:
@@ -219,11 +228,22 @@ def sign_in_url(slug: str, *, again: bool = False) -> str:
 
     ``again`` asks a signed-in user to sign in again.
     """
-    # Werkzeug adds a "?" to the path of a request without a query.
-    parameters = {"next": request.full_path.rstrip("?") if request.method == "GET" else request.path}
+    parameters = {"next": _page_to_return_to()}
     if again:
         parameters["reauthenticate"] = "1"
     return f"/organizations/{slug}/login?{urlencode(parameters)}"
+
+
+def _page_to_return_to() -> str:
+    """Return the path of this page. A path that only accepts POST returns to the page with its form."""
+    if request.url_rule is None or "GET" in (request.url_rule.methods or ()):
+        # Werkzeug adds a "?" to the path of a request without a query.
+        return request.full_path.rstrip("?")
+    page = urlsplit(request.referrer or "")
+    home = f"/portal/{(request.view_args or {}).get('organization', '')}"
+    if page.netloc != request.host or not f"{page.path}/".startswith(f"{home}/"):
+        return home
+    return f"{page.path}?{page.query}" if page.query else page.path
 
 
 def home_slug(actor: Actor) -> str | None:

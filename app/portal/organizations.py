@@ -123,7 +123,7 @@ def new_organization(context: PortalContext) -> PageResponse:
                 role=gettext("administrator"),
                 expires_at=new.invitation.expires_at,
             )
-    return context.render("portal/organizations/new.html", form=form)
+    return context.render("portal/organizations/new.html", form=form, again_url=context.sign_in_again_url())
 
 
 @portal_page("/organizations/<slug>", "GET", "POST")

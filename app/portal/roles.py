@@ -24,6 +24,7 @@ from app.operations.organizations.roles import (
     list_roles,
     update_role,
 )
+from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store.rows import MAX_LIMIT, PageRequest
 from app.operations.users.invitations import (
     NewInvitation,
@@ -136,6 +137,8 @@ def _matrix(context: PortalContext) -> dict[str, Any]:
 def new_role(context: PortalContext) -> PageResponse:
     """Add a custom role."""
     context.actor.require("roles:write")
+    # Before the user fills in the form.
+    require_fresh_user_sign_in(context.actor)
     form = RoleForm()
     del form.version
     if form.validate_on_submit():
@@ -227,6 +230,7 @@ def _page(
         remove_form=remove_form,
         key=key,
         is_built_in=record is not None and record.is_built_in,
+        again_url=context.sign_in_again_url() if context.actor.has_permission("roles:write") else None,
         groups=_permission_groups(key),
         holders=list_role_holders(context.actor, key)
         if key and context.actor.has_permission("admins:read")
@@ -285,6 +289,8 @@ def new_administrator(context: PortalContext) -> PageResponse:
     # The list shows the link of an invitation once.
     context.actor.require("admins:read")
     context.actor.require("admins:write")
+    # Before the user fills in the form.
+    require_fresh_user_sign_in(context.actor)
     roles = effective_roles(context.organization.settings)
     form = AdministratorForm(email=request.args.get("email", ""), role=request.args.get("role", "admin"))
     form.role.choices = [

@@ -19,10 +19,12 @@ from app.operations.organizations.settings import (
     SettingsRecord,
     UpdatedSettings,
     get_settings,
+    gives_permissions,
     may_change_limits,
+    protects_sign_in,
     update_settings,
 )
-from app.operations.sign_in.reauthentication import require_fresh_sign_in
+from app.operations.sign_in.reauthentication import require_fresh_sign_in, require_fresh_user_sign_in
 from app.operations.tokens.signing_key_lists import (
     list_removed_by_emergency,
     list_signing_keys,
@@ -240,6 +242,13 @@ def setting_topic(context: PortalContext, topic: str) -> PageResponse:
     if topic not in TOPICS:
         raise NotFound(lazy_gettext("This settings page does not exist."))
     page = TOPICS[topic]
+    if (
+        request.method == "GET"
+        and protects_sign_in(page.paths)
+        and context.actor.has_permission("settings:write")
+    ):
+        # Before the user changes anything.
+        require_fresh_user_sign_in(context.actor)
     view = get_settings(context.actor, context.organization.slug)
     form = topic_form(page, view, values_of(page, view.document))
     if not form.is_submitted():
@@ -299,14 +308,17 @@ def _topic_page(
     form.version.data = view.version
     form.base.data = json.dumps(values_of(page, view.document))
     sample = _branding_sample(form, view) if ACCENT_COLOR in page.paths else None
+    may_change = context.actor.has_permission("settings:write") and (
+        may_change_limits(context.actor) or not page.is_of_instance
+    )
     return context.render(
         "portal/settings/topic.html",
         form=form,
         topic=page,
         units=UNITS,
         view=view,
-        may_change=context.actor.has_permission("settings:write")
-        and (may_change_limits(context.actor) or not page.is_of_instance),
+        may_change=may_change,
+        again_url=context.sign_in_again_url() if may_change and gives_permissions(page.paths) else None,
         sample=sample,
         **variables,
     )
