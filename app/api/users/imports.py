@@ -179,7 +179,7 @@ def cancel_user_import(context: ApiContext, import_id: str) -> object:
 def start_user_import(context: ApiContext, import_id: str) -> object:
     """Start an import that was checked.
 
-    The import must be `checked`. A user needs a recent sign-in (RFC 9470). The request body is ignored.
+    The import must be `checked`. A user needs a recent sign-in (RFC 9470).
     """
     return import_uploads.start_import(context.actor, import_id)
 

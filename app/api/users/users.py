@@ -260,7 +260,7 @@ def reset_user(context: ApiContext, user_id: str) -> object:
     The link can be used once and replaces an earlier one. The password stays valid until then. The link is sent by
     email and the response does not contain it, unless there is no mail server or the setting
     `authentication.recovery.password_reset` is off. A user who gets the link in the response needs a recent sign-in
-    (RFC 9470). The request body is ignored.
+    (RFC 9470).
     """
     reset = user_changes.issue_user_reset_link(context.actor, user_id)
     link = {} if reset.link is None else {"link": reset.link}
