@@ -26,7 +26,7 @@ from app.rules.actor import Actor
 from app.rules.authorization import interaction
 from app.rules.authorization.authorization_request import METHOD, PROMPTS
 from app.rules.clients import client_assertions, dpop
-from app.rules.clients.client_types import PRIVATE_KEY_JWT, SUBJECT_TYPES
+from app.rules.clients.client_types import DEVICE_CODE, PRIVATE_KEY_JWT, SUBJECT_TYPES
 from app.rules.errors import OrganizationMoving, Unavailable
 from app.rules.languages.translation import LANGUAGES
 from app.rules.tokens import status_lists
@@ -67,7 +67,6 @@ def document_of(organization: OrganizationSnapshot) -> dict[str, Any]:
         "end_session_endpoint": f"{issuer}/oauth/logout",
         "backchannel_logout_supported": True,
         "backchannel_logout_session_supported": True,
-        "device_authorization_endpoint": f"{issuer}/oauth/device_authorization",
         "scopes_supported": [
             scope.name for scope in scopes.list_offered_scopes(Actor.anonymous(organization.id))
         ],
@@ -102,6 +101,8 @@ def document_of(organization: OrganizationSnapshot) -> dict[str, Any]:
         "require_request_uri_registration": False,
         "ui_locales_supported": list(LANGUAGES),
     }
+    if DEVICE_CODE in grant_types:
+        document["device_authorization_endpoint"] = f"{issuer}/oauth/device_authorization"
     if oauth["access_token"]["allow_unstored"]:
         document["status_list_aggregation_endpoint"] = f"{issuer}/oauth/status-lists"
     return document | _for_unknown_clients(organization)

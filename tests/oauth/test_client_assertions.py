@@ -126,6 +126,17 @@ def test_fapi_client_must_use_the_issuer_as_the_only_audience(http, make: Factor
     assert post(http, "/oauth/introspect", stronger).status_code == 200
 
 
+@pytest.mark.parametrize("registered", ["EdDSA", "Ed25519"])
+def test_both_names_of_an_algorithm_can_be_registered(http, make: Factory, registered: str) -> None:
+    """Discovery offers both: Ed25519 is RFC 9864's name of EdDSA."""
+    fields = {"token_endpoint_auth_signing_alg": registered, "security_profile": "fapi2"}
+    signer = Signer("EdDSA")
+    client = make.machine(make.organization(), "reports:read", **fields, **signer.registration)
+    for name in ("EdDSA", "Ed25519"):
+        sent = Signer(name, key=signer.key).fields(client.client_id, issuer_of(client))
+        assert post(http, "/oauth/introspect", sent).status_code == 200
+
+
 def test_only_the_registered_algorithm_is_accepted(http, make: Factory) -> None:
     rsa = Signer("RS256")
     client = make.machine(

@@ -125,6 +125,8 @@ def test_organization_can_forbid_the_grant_type(http: FlaskClient, make: Factory
         forbid()
     assert device.ask().get_json()["error"] == "unauthorized_client"
     assert device.poll("x").get_json()["error"] == "unauthorized_client"
+    path = f"/organizations/{device.organization.slug}/.well-known/openid-configuration"
+    assert "device_authorization_endpoint" not in http.get(path).get_json()
 
 
 def test_confidential_device_must_authenticate(device: Device) -> None:

@@ -206,6 +206,14 @@ def test_plain_request_is_rejected_where_signing_is_required(flow: Flow, signer:
     assert "code" in query_of(bring(demanding, object_of(demanding, signer)))
 
 
+def test_both_names_of_the_registered_algorithm_are_accepted(flow: Flow) -> None:
+    signer = Signer("EdDSA")
+    fields = {"trust": "first_party", "redirect_uris": [REDIRECT_URI], "jwks": signer.jwks}
+    client = flow.other_client(**fields, request_object_signing_alg="Ed25519")
+    for name in ("EdDSA", "Ed25519"):
+        assert "code" in query_of(bring(client, object_of(client, Signer(name, key=signer.key))))
+
+
 def test_only_the_registered_algorithm_is_accepted(flow: Flow) -> None:
     rsa = Signer("RS256")
     client = flow.other_client(

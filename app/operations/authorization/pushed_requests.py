@@ -26,6 +26,7 @@ from app.rules.authorization.request_object import (
     read_request_object,
     validate_request_object,
 )
+from app.rules.clients.client_assertions import name_algorithm
 from app.rules.clients.client_coherence import get_client_requirements
 from app.rules.clients.dpop import InvalidProof
 from app.rules.errors import AuthorizationError, TooManyRequests, UnredirectableError
@@ -57,7 +58,9 @@ def read_request_object_parameters(client: ClientSnapshot, request_object: str) 
         jwt,
         client_id=client.client_id,
         issuer=client.organization.issuer,
-        algorithms=tuple(name for name in requirements.algorithms if chosen in {None, name}),
+        algorithms=tuple(
+            name for name in requirements.algorithms if chosen is None or name == name_algorithm(chosen)
+        ),
         is_bounded=requirements.fapi2,
         now=clock.now(),
     )

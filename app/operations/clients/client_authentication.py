@@ -24,6 +24,7 @@ from app.rules.clients.client_assertions import (
     ClientJwt,
     ValidAssertion,
     is_signed_by,
+    name_algorithm,
     read_assertion,
     validate_assertion,
 )
@@ -206,7 +207,9 @@ def _validated(
         client_id=client.client_id,
         issuer=issuer,
         endpoints=() if requirements.issuer_audience else (f"{issuer}/oauth/token", url),
-        algorithms=tuple(name for name in requirements.algorithms if chosen in {None, name}),
+        algorithms=tuple(
+            name for name in requirements.algorithms if chosen is None or name == name_algorithm(chosen)
+        ),
         now=clock.now(),
     )
 

@@ -96,13 +96,18 @@ def read(text: str, *, longest: int) -> ClientJwt:
     if not all(value is None or isinstance(value, str) for value in (key_id, kind)):
         raise MalformedJwt("Its kid and typ must be strings.")
     return ClientJwt(
-        algorithm="EdDSA" if algorithm == ED25519 else algorithm,
+        algorithm=name_algorithm(algorithm),
         key_id=key_id,
         type=_media_type(kind),
         claims=_object(match[2], "payload"),
         signed=f"{match[1]}.{match[2]}".encode(),
         signature=_decoded(match[3]),
     )
+
+
+def name_algorithm(sent: str) -> str:
+    """Return the name of the algorithm in SIGNING_ALGORITHMS."""
+    return "EdDSA" if sent == ED25519 else sent
 
 
 def is_signed_by(jwt: ClientJwt, keys: Iterable[Mapping[str, Any]]) -> bool:

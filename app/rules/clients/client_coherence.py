@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from app.rules.clients.client_assertions import name_algorithm
 from app.rules.clients.client_types import (
     AUTHORIZATION_CODE,
     CLIENT_CREDENTIALS,
@@ -198,7 +199,7 @@ def _require_algorithm(name: str) -> Rule:
     """Require an algorithm of the profile (FAPI 2.0 section 5.4.1)."""
 
     def rule(client: Client) -> FieldProblem | None:
-        if client.get(name) in (None, *FAPI2_ALGORITHMS):
+        if (chosen := client.get(name)) is None or name_algorithm(chosen) in FAPI2_ALGORITHMS:
             return None
         return FieldProblem(
             "inconsistent",

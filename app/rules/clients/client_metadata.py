@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from msgspec import Struct
 
+from app.rules.clients import client_assertions
 from app.rules.clients.app_claims import MAX_APP_ROLES, MAX_MAPPINGS, AppRole, ClaimMapping, check_mappings
 from app.rules.clients.client_coherence import ClientPolicy, check_coherence, profile_allows_auth_method
 from app.rules.clients.client_types import (
@@ -88,6 +89,7 @@ _URI_LISTS = ("redirect_uris", "post_logout_redirect_uris")
 # Lists of objects, which are stored and compared as JSON, complete.
 _NESTED: Mapping[str, type[Shape]] = {"app_roles": AppRole, "claim_mappings": ClaimMapping}
 _SigningAlgorithm = Annotated[str, OneOf(SIGNING_ALGORITHMS)]
+_ClientAlgorithm = Annotated[str, OneOf(client_assertions.ALGORITHMS)]
 _Scopes = Annotated[tuple[Scope, ...], Items(MAX_SCOPES)]
 _RedirectUris = Annotated[tuple[RedirectUri, ...], Items(100)]
 _NAME_REQUIRED = {"name": "Enter a name for the client."}
@@ -200,13 +202,13 @@ class ClientMetadata(Struct, frozen=True, kw_only=True):
         Annotated[_SigningAlgorithm, described("For JWT introspection responses (RFC 9701).")] | None
     ) = None
     request_object_signing_alg: (
-        Annotated[_SigningAlgorithm, described("If null, any supported algorithm.")] | None
+        Annotated[_ClientAlgorithm, described("If null, any supported algorithm.")] | None
     ) = None
     require_signed_request_object: Annotated[
         bool, described("Rejects authorization requests without a signed request object (RFC 9101).")
     ] = False
     token_endpoint_auth_signing_alg: (
-        Annotated[_SigningAlgorithm, described("For client assertions. If null, any supported algorithm.")]
+        Annotated[_ClientAlgorithm, described("For client assertions. If null, any supported algorithm.")]
         | None
     ) = None
     access_token_format: (
