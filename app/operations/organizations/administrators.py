@@ -180,7 +180,12 @@ def add_administrator_from_json(actor: Actor, slug: str, fields: dict[str, Any])
     check_shape(errors, NewAdministrator, fields, synonyms=synonyms)
     if errors.errors:
         # A caller without the permission gets 403 before any field error.
-        enter_organization(actor, slug)[0].require("admins:write")
+        inside, organization = enter_organization(actor, slug)
+        inside.require("admins:write")
+        if not errors.has_error("email") and fields.get("email") is not None:
+            parse_email_and_name({"email": fields["email"], "name": None}, errors)
+        if not errors.has_error("role"):
+            require_grantable(inside, organization, fields.get("role") or ADMIN, errors)
     errors.raise_if_any()
     return add_administrator(
         actor, slug, **{field: fields.get(field) for field in NewAdministrator.model_fields}

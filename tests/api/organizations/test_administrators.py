@@ -77,3 +77,11 @@ def test_me_returns_caller_and_permissions(http: FlaskClient, make: Factory) -> 
         "is_root": False,
         "permissions": ["clients:read", "settings:read"],
     }
+
+
+def test_every_invalid_field_is_named(http: FlaskClient, make: Factory) -> None:
+    acme = make.organization()
+    path, headers = f"/organizations/{acme.slug}/admins", bearer_header(make.bearer(acme))
+    sent = {"email": "nobody", "role": "king", "zz": 1}
+    answer = http.post(path, json=sent, headers=headers)
+    assert {error["field"] for error in answer.get_json()["errors"]} == sent.keys()
