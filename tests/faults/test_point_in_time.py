@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 from flask import Flask
 
+from app.config import VERSION
 from app.rules.identifiers import digest
 from tests.factories import Factory, MadeClient, bearer_header
 from tests.faults.test_replica import Logged
@@ -25,6 +27,8 @@ pytestmark = [pytest.mark.mariadb, pytest.mark.slow]
 NAME = "gatehouse"
 DOCUMENT = (ROOT / "docs" / "operations" / "backup.md").read_text()
 EXAMPLE = "2026-11-23 14:02:00"
+EXAMPLE_BACKUP = "/var/backups/gatehouse/gatehouse-2026-11-23T02-00-00Z.sql.gz"
+BLOCKS = re.findall(r"^```sh\n(.*?)^```$", DOCUMENT, re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture
@@ -47,36 +51,69 @@ class Operator:
         settings |= {
             f"GATEHOUSE_{key.upper()}_KEY_FILE": str(instance / f"{key}.key") for key in ("secret", "master")
         }
-        (folder / "environment").write_text(
-            "".join(f"{name}='{value}'\n" for name, value in settings.items())
-        )
+        (etc := folder / "etc").mkdir()
+        (etc / "environment").write_text("".join(f"{name}='{value}'\n" for name, value in settings.items()))
+        # As script/install leaves it.
+        release = folder / "gatehouse" / "releases" / VERSION
+        release.parent.mkdir(parents=True)
+        release.symlink_to(ROOT)
+        (folder / "gatehouse" / "current").symlink_to(release)
+        self.backups = folder / "backups"
         self._folder, self._environ = folder, os.environ | {"HOME": str(folder)}
         self._names = {
-            "/var/backups/gatehouse": str(folder / "backups"),
+            "/var/backups/gatehouse": str(self.backups),
             "/var/lib/gatehouse-rehearsal": str(folder / "rehearsal"),
+            "/var/lib/gatehouse/": f"{folder}/",
             "/var/lib/mysql": str(server.folder / "data"),
-            "/etc/gatehouse/environment": str(folder / "environment"),
-            "/root/acme.jsonl": str(folder / "acme.jsonl"),
-            "/opt/gatehouse": str(ROOT),
-            "REHEARSAL_URL": f"'{database.url.replace('/gatehouse?', '/gatehouse_rehearsal?')}'",
+            "/etc/gatehouse": str(etc),
+            "/root/": f"{folder}/root/",
+            "/opt/gatehouse/": f"{folder}/gatehouse/",
+            "REHEARSAL_URL": database.url.replace("/gatehouse?", "/gatehouse_rehearsal?"),
             " -o gatehouse": "",
         }
         self._stubs = (
             "set -eu\nsystemctl() { :; }\n"
-            f'gatehouse() {{ (set -a; . {folder}/environment; cd {ROOT}; .venv/bin/flask --app wsgi "$@"); }}\n'
+            f'gatehouse() {{ GATEHOUSE_ETC="${{GATEHOUSE_ETC-{etc}}}" {ROOT}/script/gatehouse "$@"; }}\n'
         )
 
-    def type(self, block: str, moment: str = EXAMPLE) -> str:
-        """Execute a block with the operator's own names; return what was printed."""
+    @property
+    def newest(self) -> Path:
+        """The newest file in the folder of backups."""
+        return max(self.backups.iterdir())
+
+    def run(
+        self, block: str, moment: str = EXAMPLE, backup: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Execute a block with the operator's own names."""
         text = block.replace(EXAMPLE, moment)
+        if EXAMPLE_BACKUP in text:
+            text = text.replace(EXAMPLE_BACKUP, str(backup or self.newest))
         for name, value in self._names.items():
             text = text.replace(name, value)
-        done = subprocess.run(
+        return subprocess.run(
             ["bash"], input=self._stubs + text, env=self._environ, text=True, check=False,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
+
+    def type(self, block: str, moment: str = EXAMPLE, backup: Path | None = None) -> str:
+        """Execute a block that succeeds; return what was printed."""
+        done = self.run(block, moment, backup)
         assert done.returncode == 0, done.stdout[-6000:]
         return done.stdout
+
+    def is_refused(self, reason: str, block: str, moment: str, backup: Path | None = None) -> bool:
+        """Execute a block that must fail for a reason, having changed nothing."""
+        done = self.run(block, moment, backup)
+        assert reason in done.stdout and "Nothing was changed." in done.stdout, done.stdout[-6000:]
+        return done.returncode != 0
+
+
+def now() -> str:
+    """Return the second, between two others: the logs count in whole seconds."""
+    time.sleep(1.1)
+    moment = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S")
+    time.sleep(1.1)
+    return moment
 
 
 def issue(app: Flask, client: MadeClient) -> str:
@@ -110,21 +147,20 @@ def test_backup_and_logs_restore_a_second_and_what_was_revoked_stays_revoked(
         listed = http.get(path, headers=manage).json["data"]
         assert http.delete(f"{path}/{listed[0]['id']}", headers=manage).status_code == 200
 
-    blocks = re.findall(r"^```sh\n(.*?)^```$", DOCUMENT, re.MULTILINE | re.DOTALL)
-    back_up, rehearse, make_safe, restore = blocks
+    back_up, rehearse, make_safe, restore = BLOCKS
     operator = Operator(server, database, tmp_path, instance)
     before = issue(app, steady)
+    too_early = now()
     operator.type(back_up)
+    backup = operator.newest
     between = issue(app, steady)
     revoke_secret(early)
-    # The logs count in whole seconds.
-    time.sleep(1.1)
-    moment = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S")
-    time.sleep(1.1)
+    moment = now()
     revoke_secret(late)
     after = issue(app, steady)
     export = http.get("/audit-events/export", headers=manage)
-    (tmp_path / "acme.jsonl").write_bytes(export.data)
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "acme.jsonl").write_bytes(export.data)
     assert json.loads(export.data.splitlines()[-1])
     server.execute(f"DELETE FROM {NAME}.access_tokens")
 
@@ -146,8 +182,62 @@ def test_backup_and_logs_restore_a_second_and_what_was_revoked_stays_revoked(
     assert {path.name: path.read_bytes() for path in instance.iterdir() if path.is_file()} == files
     assert server.value(f"SELECT COUNT(*) FROM {NAME}.access_tokens") == 0
 
+    assert operator.is_refused("The backup is of", restore, too_early)
     operator.type(restore, moment)
     forget(app)
     assert [is_active(app, steady, token) for token in (before, between, after)] == [False, False, False]
     assert not issue(app, early) and not issue(app, late)
     assert is_active(app, steady, issue(app, steady))
+
+    # The last line of the document took the backup that can be followed from here.
+    assert operator.newest != backup
+    later = now()
+    assert operator.is_refused("gatehouse was dropped", restore, later, backup)
+    server.execute(f"DELETE FROM {NAME}.access_tokens")
+    operator.type(rehearse, later)
+
+
+def test_script_drops_nothing_before_it_has_read_everything(server: Logged, tmp_path: Path) -> None:
+    back_up, rehearse, _, restore = BLOCKS
+    database = MariaDBDatabase(server, NAME)
+    server.execute(f"CREATE TABLE {NAME}.precious (id INT PRIMARY KEY)")
+    server.execute(f"INSERT INTO {NAME}.precious VALUES (1)")
+    (instance := tmp_path / "instance").mkdir()
+    operator = Operator(server, database, tmp_path, instance)
+    operator.type(back_up)
+    backup = operator.newest
+    moment = now()
+    text = gzip.decompress(backup.read_bytes()).decode()
+
+    def changed(name: str, content: str) -> Path:
+        (path := tmp_path / name).write_bytes(gzip.compress(content.encode()))
+        return path
+
+    lines = text.splitlines(keepends=True)
+    plain = changed(
+        "daily", "".join(line for line in lines if not line.startswith(("-- CHANGE", "-- Gatehouse")))
+    )
+    assert operator.is_refused("names no position and time", restore, moment, plain)
+    assert operator.is_refused("is incomplete", restore, moment, changed("cut", "".join(lines[:-1])))
+    (damaged := tmp_path / "damaged").write_bytes(backup.read_bytes()[:-20])
+    assert operator.is_refused("cannot be read to its end", restore, moment, damaged)
+    gone = changed("gone", re.sub(r"binlog\.\d+", "binlog.000999", text))
+    assert operator.is_refused("lacks binlog.000999", restore, moment, gone)
+    assert operator.is_refused("is in the future", restore, "2199-01-01 00:00:00")
+    assert operator.is_refused("gatehouse exists", restore.replace(" --replace", ""), moment)
+    assert server.value(f"SELECT COUNT(*) FROM {NAME}.precious") == 1
+    assert "as it was" in operator.type(rehearse, moment)
+
+
+def test_failed_backup_replaces_no_other(server: Logged, tmp_path: Path) -> None:
+    (instance := tmp_path / "instance").mkdir()
+    operator = Operator(server, MariaDBDatabase(server, NAME), tmp_path, instance)
+    operator.type(BLOCKS[0])
+    kept = list(operator.backups.iterdir())
+    # A view without its table: the dump fails in the middle.
+    server.execute(f"CREATE TABLE {NAME}.source (id INT PRIMARY KEY)")
+    server.execute(f"CREATE VIEW {NAME}.broken AS SELECT id FROM {NAME}.source")
+    server.execute(f"DROP TABLE {NAME}.source")
+    time.sleep(1.1)
+    assert operator.run(BLOCKS[0]).returncode != 0
+    assert list(operator.backups.iterdir()) == kept
