@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from app.cli.operator import OperatorGroup, operator
-from app.config import current
+from app.config import command_line, current
 from app.operations.maintenance.database_nodes import DatabaseNodes, parse_nodes, serve_agent
 from app.operations.maintenance.doctor import has_pending_migrations
 from app.operations.maintenance.restore import RestoreReport, confirm_secrets, invalidate_restored_state
@@ -64,7 +64,7 @@ def restore_command(exports: tuple[Path, ...], secrets: str, passwords: str) -> 
     if has_pending_migrations():
         raise click.ClickException(
             "The backup is from an earlier release. First run, with the account that owns the schema: "
-            "flask --app wsgi db upgrade"
+            + command_line("db upgrade")
         )
     with ExitStack() as stack:
         files = [stack.enter_context(path.open(encoding="utf-8")) for path in exports]

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from flask import Flask
 from flask.globals import app_ctx
 
+from .commands import command_line, install_line
 from .instance import FolderFault, fault_of, find_fault
 from .keys import KEY_FILES, find_wrapped, key, make_key, previous_key, unwrap_keys
 from .kms import wrap_key
@@ -54,10 +55,12 @@ __all__ = [
     "MailServer",
     "Setting",
     "UnsafeConfiguration",
+    "command_line",
     "current",
     "fault_of",
     "find_fault",
     "find_wrapped",
+    "install_line",
     "is_loopback_url",
     "load",
     "make_key",

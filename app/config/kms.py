@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from .commands import install_line
 from .settings import EXIT_UNAVAILABLE, UnsafeConfiguration, file, is_loopback_url, words
 
 _VAULT_URL, _MODULE = "GATEHOUSE_VAULT_URL", "GATEHOUSE_HSM_MODULE"
@@ -176,7 +177,7 @@ def _use_token(env: Mapping[str, str], url: str, operation: str, nonce: bytes, d
         from pkcs11.exceptions import EncryptedDataInvalid, NoSuchKey, PinIncorrect, PKCS11Error
     except ImportError:
         raise UnsafeConfiguration(
-            f"{url} needs the package python-pkcs11. Type: .venv/bin/pip install python-pkcs11"
+            f"{url} needs the package python-pkcs11. Type: {install_line('python-pkcs11')}"
         ) from None
     names, module = _module_of(url)
     pin = _secret(_PIN, env.get(_PIN, ""))

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from flask import Flask
 
-from app.config import VERSION, Config
+from app.config import VERSION, Config, install_line
 from app.database import trace_statements
 from app.metrics import COUNTER, FAMILIES, GAUGE, METHODS, ROUTE, Family, Samples, recorder, route_of
 from app.operations.maintenance.backlog import Backlog
@@ -53,9 +53,9 @@ def start(app: Flask, environ: Mapping[str, str] = os.environ) -> Callable[[], N
         import opentelemetry.sdk.trace  # noqa: F401
     except ImportError:
         _log.warning(
-            "%s is set, but OpenTelemetry is not installed. Type: .venv/bin/pip install %s",
+            "%s is set, but OpenTelemetry is not installed. Type: %s",
             _ENDPOINT,
-            PACKAGES,
+            install_line(PACKAGES),
         )
         return None
     from opentelemetry.sdk.resources import Resource

@@ -11,7 +11,7 @@ from pathlib import Path
 from msgspec import Struct
 from sqlalchemy import exc
 
-from app.config import KEY_FILES, ROOT, Config, find_fault, find_wrapped
+from app.config import KEY_FILES, ROOT, Config, command_line, find_fault, find_wrapped
 from app.database import engines
 from app.operations.directory import lookups
 from app.operations.maintenance.database_checks import (
@@ -210,7 +210,7 @@ def _check_connection() -> Finding:
 
 def _check_migrations(_config: Config) -> Iterator[Finding]:
     if has_pending_migrations():
-        yield problem("migrations", "The schema is not up to date.", "flask --app wsgi db upgrade")
+        yield problem("migrations", "The schema is not up to date.", command_line("db upgrade"))
     elif missing := list_missing_columns():
         yield problem(
             "migrations",
@@ -255,17 +255,17 @@ def _check_master_key(config: Config) -> Iterator[Finding]:
             f"Restore the matching master key from the backup ({config.instance / 'master.key'}).",
         )
     except DomainError:
-        yield warning("set-up", "This instance is not set up yet.", "flask --app wsgi setup")
+        yield warning("set-up", "This instance is not set up yet.", command_line("setup"))
     except (exc.DBAPIError, engines()[1].dialect.loaded_dbapi.Error):
         # Compiled queries call the driver directly, so they raise its own errors.
-        yield warning("keys", "Not checked: the tables are missing.", "flask --app wsgi db upgrade")
+        yield warning("keys", "Not checked: the tables are missing.", command_line("db upgrade"))
     else:
         yield ok("keys", "The master key matches this database.")
         if keyring.has_previous_master_key():
             yield warning(
                 "keys",
                 "A previous master key is configured. Some data keys may still be wrapped with it.",
-                "flask --app wsgi keys rewrap, then unset GATEHOUSE_PREVIOUS_MASTER_KEY on every host.",
+                f"{command_line('keys rewrap')}, then unset GATEHOUSE_PREVIOUS_MASTER_KEY on every host.",
             )
 
 
@@ -292,7 +292,7 @@ def _check_moves(_config: Config) -> Iterator[Finding]:
         yield problem(
             "cells",
             f"{slug} was given to {cell}, which has not confirmed that it serves it.",
-            f"gatehouse organizations move {slug} --to {cell} (docs/operations/cells.md).",
+            f"{command_line(f'organizations move {slug} --to {cell}')} (docs/operations/cells.md).",
         )
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 from msgspec import Struct
 from sqlalchemy import exc, select, update
 
-from app.config import UnsafeConfiguration, current
+from app.config import UnsafeConfiguration, command_line, current
 from app.database import engines
 from app.extensions import db
 from app.models.organization import Organization
@@ -58,7 +58,7 @@ def require_master_key() -> None:
         raise UnsafeConfiguration(
             "The master key does not match this database. Restore the matching key from the backup "
             f"({current().instance / 'master.key'}), or set GATEHOUSE_PREVIOUS_MASTER_KEY_FILE to it and run: "
-            "flask --app wsgi keys rewrap"
+            f"{command_line('keys rewrap')}"
         )
 
 

@@ -11,7 +11,7 @@ from typing import IO, Any
 from msgspec import Struct
 from sqlalchemy import Table, select
 
-from app.config import current
+from app.config import command_line, current
 from app.database import context, engines
 from app.extensions import db
 from app.models.audit import OutboxMessage
@@ -78,7 +78,7 @@ def require_intact_log(actor: Actor, organization_id: str) -> None:
     while after is not None:
         verified = verify_audit_log(inside, after=after)
         if verified.problems:
-            raise Conflict("The audit log is damaged. Verify it with: flask --app wsgi audit verify")
+            raise Conflict(f"The audit log is damaged. Verify it with: {command_line('audit verify')}")
         after = verified.next_position
 
 

@@ -24,7 +24,7 @@ from msgspec import Struct
 from sqlalchemy import exc, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from app.config import UnsafeConfiguration, current, fault_of
+from app.config import UnsafeConfiguration, command_line, current, fault_of
 from app.database import engines
 from app.extensions import db
 from app.models.audit import InstanceFact
@@ -91,8 +91,8 @@ def require_current_database() -> None:
         return
     raise UnsafeConfiguration(
         "This database is older than it was when this host last served it, as after restoring a backup. What was "
-        "revoked, used or deleted since would be valid again. To serve it, run: flask --app wsgi maintenance restore "
-        f"(it is compared with {_path(str(root_id))})"
+        "revoked, used or deleted since would be valid again. To serve it, run: "
+        f"{command_line('maintenance restore')} (it is compared with {_path(str(root_id))})"
     )
 
 
