@@ -122,6 +122,11 @@ class AuthorizationCodeGrant(grants.AuthorizationCodeGrant):
         """
         redirect_uri: str | None = request.payload.redirect_uri
         registered = client.view.document["redirect_uris"]
+        if redirect_uri is None and request.refusal is not None:
+            # It may be in the request object, which was rejected (RFC 9101). That fault is the one to correct.
+            unredirectable = UnredirectableError(request.refusal.description, code=request.refusal.code)
+            unredirectable.cause = request.refusal.cause
+            raise unredirectable
         if redirect_uri is None:
             raise UnredirectableError("The app's request contains no redirect_uri.").with_cause(
                 "redirect_uri_missing", expected=registered

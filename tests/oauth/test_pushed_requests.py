@@ -155,7 +155,7 @@ def test_other_request_uris_are_rejected(flow: Flow, uri: str) -> None:
     beside = {name: value for name, value in flow.parameters().items() if name != "client_id"}
     query = query_of(bring(flow, uri, **beside))
     assert (query["error"], query["state"]) == ("request_uri_not_supported", "s")
-    assert is_error_page(bring(flow, uri), "invalid_request")
+    assert is_error_page(bring(flow, uri), "request_uri_not_supported")
 
 
 def test_removed_redirect_uri_invalidates_the_request(flow: Flow, make: Factory) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.factories import Factory
 from tests.oauth.conftest import REDIRECT_URI, SCOPES, Flow, location, query_of
+from tests.oauth.failure_log import kept
 from tests.support.cases import each
 from tests.support.signer import Signer, compact, new_key
 
@@ -35,13 +36,23 @@ def bring(flow: Flow, request_object: str, **beside: str | None):
 
 def refusal(flow: Flow, request_object: str) -> str:
     """Return the error; by redirect if the redirect URI was also sent in the query, else on a page."""
-    page = bring(flow, request_object)
-    assert page.status_code == 400 and "Location" not in page.headers, page.text
+    page_error, cause = page_refusal(flow, request=request_object)
+    assert cause in {"request_object_invalid", "request_object_refused"}
     query = query_of(bring(flow, request_object, redirect_uri=REDIRECT_URI, state="outer"))
     assert query["state"] == "outer" and query["iss"] == flow.issuer and "code" not in query
     answer = flow.http.post("/oauth/par", data={"request": request_object}, headers=flow.client.basic)
     assert (answer.status_code, answer.get_json()["error"]) == (400, query["error"])
-    return query["error"]
+    assert page_error == query["error"]
+    return page_error
+
+
+def page_refusal(flow: Flow, **sent: str) -> tuple[str, str]:
+    """Return error and logged cause of a request that has no redirect URI outside of the object."""
+    page = flow.http.get("/oauth/authorize", query_string={"client_id": flow.client.client_id} | sent)
+    assert page.status_code == 400 and "Location" not in page.headers, page.text
+    [entry] = [one for one in kept(flow) if one.request_id == page.headers["X-Request-Id"]]
+    assert f'<code id="error-code">{entry.error}</code>' in page.text
+    return entry.error, entry.cause
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "PS256", "ES256", "EdDSA", "Ed25519"])
@@ -161,6 +172,26 @@ def test_only_the_clients_registered_keys_are_accepted(signing: Flow, signer: Si
         assert refusal(signing, wrong) == "invalid_request_object"
     without = signing.other_client(trust="first_party", redirect_uris=[REDIRECT_URI])
     assert refusal(without, object_of(without, signer)) == "invalid_request_object"
+
+
+@each(
+    ("sent", "error", "cause"),
+    [
+        ({"request_uri": "https://orchard.example/r"}, "request_uri_not_supported", "request_object_refused"),
+        (
+            {"request_uri": "urn:ietf:params:oauth:request_uri:x", "request": "a.b.c"},
+            "invalid_request",
+            "request_object_refused",
+        ),
+        ({"request": "a.b.c", "response_type": "code"}, "invalid_request_object", "request_object_invalid"),
+        ({"response_type": "code"}, "invalid_request", "redirect_uri_missing"),
+    ],
+)
+def test_fault_of_the_object_is_named_without_a_redirect_uri(
+    signing: Flow, sent: dict[str, str], error: str, cause: str
+) -> None:
+    """RFC 9101: the redirect URI may be in the object alone, where it is not read if the object is rejected."""
+    assert page_refusal(signing, **sent) == (error, cause)
 
 
 def test_encrypted_object_is_not_supported(signing: Flow) -> None:

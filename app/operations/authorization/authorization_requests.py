@@ -45,6 +45,7 @@ from app.rules.identifiers import (
     new_token,
     parse_token,
 )
+from app.rules.languages.translation import lazy_gettext
 from app.rules.scopes import restrict_scopes
 from app.rules.sign_in.passwords import network_of
 
@@ -119,16 +120,15 @@ def read_request_parameters(client: ClientSnapshot, sent: Mapping[str, str]) -> 
     requirements = get_client_requirements(client.document, client.organization.settings)
     if "request_uri" in sent:
         if "request" in sent:
-            return _refused(sent, "invalid_request", "Send request or request_uri, not both.")
+            return _refused(sent, "invalid_request", lazy_gettext("Send request or request_uri, not both."))
         if not sent["request_uri"].startswith(pushed_requests.PREFIX):
             # This service fetches no request_uri, because anybody can choose the URL (OI-4).
-            return _refused(
-                sent, "request_uri_not_supported", "The request_uri must come from a pushed request."
-            )
+            message = lazy_gettext("The request_uri must come from a pushed request.")
+            return _refused(sent, "request_uri_not_supported", message)
         pushed = pushed_requests.find_pushed_request(client, sent["request_uri"])
         return RequestParameters(pushed.sent, pushed.id)
     if requirements.pushed_requests:
-        message = "The request must be pushed first (RFC 9126)."
+        message = lazy_gettext("The request must be pushed first (RFC 9126).")
         return RequestParameters(
             sent, refusal=AuthorizationError("invalid_request", message).with_cause("par_required")
         )
@@ -138,9 +138,8 @@ def read_request_parameters(client: ClientSnapshot, sent: Mapping[str, str]) -> 
 def read_pushed_parameters(client: ClientSnapshot, sent: Mapping[str, str]) -> RequestParameters:
     """Return the parameters of a pushed request."""
     if "request_uri" in sent:
-        return _refused(
-            sent, "invalid_request", "A pushed request must not contain a request_uri (RFC 9126 section 2.1)."
-        )
+        message = lazy_gettext("A pushed request must not contain a request_uri (RFC 9126 section 2.1).")
+        return _refused(sent, "invalid_request", message)
     return _read_parameters(client, sent)
 
 
@@ -151,7 +150,8 @@ def _read_parameters(client: ClientSnapshot, sent: Mapping[str, str]) -> Request
         except AuthorizationError as refusal:
             return RequestParameters(sent, refusal=refusal)
     if get_client_requirements(client.document, client.organization.settings).request_objects:
-        return _refused(sent, "invalid_request", "The request must be a signed request object (RFC 9101).")
+        message = lazy_gettext("The request must be a signed request object (RFC 9101).")
+        return _refused(sent, "invalid_request", message)
     return RequestParameters(sent)
 
 

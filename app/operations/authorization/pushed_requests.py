@@ -31,6 +31,7 @@ from app.rules.clients.client_coherence import get_client_requirements
 from app.rules.clients.dpop import InvalidProof
 from app.rules.errors import AuthorizationError, TooManyRequests, UnredirectableError
 from app.rules.identifiers import PUSHED_REQUEST, digest, new_id, new_token, parse_token
+from app.rules.languages.translation import lazy_gettext
 from app.rules.sign_in.passwords import network_of
 
 
@@ -53,7 +54,7 @@ def read_request_object_parameters(client: ClientSnapshot, request_object: str) 
             "client_keys_unavailable"
         ) from None
     if not is_signed:
-        raise InvalidRequestObject("No key of the client verifies the request object.")
+        raise InvalidRequestObject(lazy_gettext("No key of the client verifies the request object."))
     return validate_request_object(
         jwt,
         client_id=client.client_id,

@@ -33,6 +33,7 @@ from app.rules.clients.client_types import PRIVATE_KEY_JWT, accepts_auth_method
 from app.rules.clients.public_keys import usable_keys
 from app.rules.errors import Cause, InvalidClient, NotFound, TooManyRequests, Unavailable
 from app.rules.identifiers import CLIENT_SECRET, digest, parse_client_id, parse_token
+from app.rules.languages.translation import lazy_gettext
 from app.rules.sign_in.passwords import networks_of
 from app.rules.store.outgoing_http import OutgoingRequestBlocked
 from app.rules.strict_json import InvalidJson, load_object
@@ -317,7 +318,7 @@ def _matching_secret(client: ClientSnapshot | None, secret: str) -> UUID | None:
 class KeysUnavailable(Unavailable):
     """The client's ``jwks_uri`` returned no keys, and none are cached."""
 
-    default_description = "The keys at the client's jwks_uri could not be read."
+    default_description = lazy_gettext("The keys at the client's jwks_uri could not be read.")
     retry_after = int(RETRY_SECONDS)
     cause = Cause("client_keys_unavailable")
 

@@ -11,6 +11,7 @@ from app.rules.authorization.authorization_request import NAMES
 from app.rules.clients import client_assertions
 from app.rules.clients.client_assertions import ClientJwt, MalformedJwt
 from app.rules.errors import AuthorizationError
+from app.rules.languages.translation import lazy_gettext as _
 
 MAX_LENGTH = 24 * 1024
 # The maximum age of nbf and distance of exp (FAPI 2.0 Message Signing section 5.3.1).
@@ -19,13 +20,14 @@ _TYPES = (None, "jwt", "oauth-authz-req+jwt")
 # Claims about the JWT itself. All others are parameters.
 _JWT_CLAIMS = frozenset({"iss", "aud", "exp", "nbf", "iat", "jti"})
 _REFERENCES = ("request", "request_uri")
+_CODE = "invalid_request_object"
 
 
 class InvalidRequestObject(AuthorizationError):
     """The request object is not one that this client signed for this server (RFC 9101 section 7)."""
 
     def __init__(self, description: str) -> None:
-        super().__init__("invalid_request_object", description)
+        super().__init__(_CODE, description)
 
 
 def read_request_object(text: str, *, must_be_signed: bool) -> ClientJwt:
@@ -35,15 +37,15 @@ def read_request_object(text: str, *, must_be_signed: bool) -> ClientJwt:
     3.1.2.6) for an encrypted one, and for an unsigned one of a client that may send these.
     """
     if text.count(".") == 4:
-        raise AuthorizationError("request_not_supported", "Encrypted request objects are not supported.")
+        raise AuthorizationError("request_not_supported", _("Encrypted request objects are not supported."))
     if not must_be_signed and len(text) <= MAX_LENGTH and client_assertions.is_unsigned(text):
-        raise AuthorizationError("request_not_supported", "Unsigned request objects are not supported.")
+        raise AuthorizationError("request_not_supported", _("Unsigned request objects are not supported."))
     try:
         jwt = client_assertions.read(text, longest=MAX_LENGTH)
     except MalformedJwt as malformed:
-        raise InvalidRequestObject(f"The request object cannot be read. {malformed}") from None
+        raise _unreadable(malformed) from None
     if jwt.type not in _TYPES:
-        raise InvalidRequestObject("The typ of the request object must be oauth-authz-req+jwt.")
+        raise InvalidRequestObject(_("The typ of the request object must be oauth-authz-req+jwt."))
     return jwt
 
 
@@ -62,17 +64,23 @@ def validate_request_object(
     """
     claims = jwt.claims
     if jwt.algorithm not in algorithms:
-        raise InvalidRequestObject(f"The request object must be signed by: {', '.join(algorithms)}.")
+        raise InvalidRequestObject(
+            _("The request object must be signed by: %(algorithms)s.", algorithms=", ".join(algorithms))
+        )
     if claims.get("iss") != client_id or claims.get("client_id") != client_id:
-        raise InvalidRequestObject("In the request object, iss and client_id must be the client_id.")
+        raise InvalidRequestObject(_("In the request object, iss and client_id must be the client_id."))
     audience = claims.get("aud")
     if issuer not in (audience if isinstance(audience, list) else [audience]):
-        raise InvalidRequestObject("The aud of the request object must be the issuer.")
+        raise InvalidRequestObject(_("The aud of the request object must be the issuer."))
     _require_time(claims, now, is_bounded=is_bounded)
     if any(name in claims for name in _REFERENCES):
-        raise InvalidRequestObject("A request object must not contain another one (RFC 9101 section 4).")
+        raise InvalidRequestObject(_("A request object must not contain another one (RFC 9101 section 4)."))
     parameters = {name: _parameter(name, value) for name, value in claims.items() if name not in _JWT_CLAIMS}
     return {name: value for name, value in parameters.items() if value}
+
+
+def _unreadable(malformed: MalformedJwt) -> InvalidRequestObject:
+    return InvalidRequestObject(_("The request object cannot be read. %(reason)s", reason=str(malformed)))
 
 
 def _require_time(claims: Mapping[str, Any], now: datetime, *, is_bounded: bool) -> None:
@@ -82,14 +90,16 @@ def _require_time(claims: Mapping[str, Any], now: datetime, *, is_bounded: bool)
         )
         begins = client_assertions.time_of(claims, "nbf")
     except MalformedJwt as malformed:
-        raise InvalidRequestObject(f"The request object cannot be read. {malformed}") from None
+        raise _unreadable(malformed) from None
     if time_error is None and is_bounded:
         if begins is None:
             time_error = "nbf is missing"
         elif begins < now.timestamp() - MAX_LIFETIME.total_seconds():
             time_error = f"nbf was {now.timestamp() - begins:.0f} s ago"
     if time_error is not None:
-        raise InvalidRequestObject(f"The request object is not valid at this time: {time_error}.")
+        raise InvalidRequestObject(
+            _("The request object is not valid at this time: %(reason)s.", reason=time_error)
+        )
 
 
 def _parameter(name: str, value: Any) -> str:
@@ -104,4 +114,4 @@ def _parameter(name: str, value: Any) -> str:
         return " ".join(value)
     if value is None or name not in NAMES:
         return ""
-    raise InvalidRequestObject(f"In the request object, {name} must be a string.")
+    raise InvalidRequestObject(_("In the request object, %(name)s must be a string.", name=name))
