@@ -53,7 +53,7 @@ def generate_client_token(*, client: ProtocolClient, scope: str | None, **_: Any
     scopes = scopes_for_itself(scope or "", client.view.document["scopes"])
     if not scope:
         scopes = access_tokens.default_client_scopes(client.view, scopes, resources)
-    made = tokens.prepare_client_token(client.authenticated, scopes, resources)
+    made = tokens.prepare_client_token(client.authenticated, scopes, resources, needs_scope=bool(scope))
     return IssuedToken(TokenResponse.of(made), made)
 
 

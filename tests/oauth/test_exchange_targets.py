@@ -42,6 +42,16 @@ def test_token_without_scopes_is_issued_for_the_same_resource(web: Flow) -> None
     assert (seen["aud"], seen.get("scope", "")) == (ORDERS, "")
 
 
+def test_requested_scope_of_another_resource_is_an_invalid_scope(web: Flow) -> None:
+    """RFC 6749 section 5.1: a response without scope would mean that all requested scopes were granted."""
+    both = service(web, name="Both", scopes=["orders:read", "stock:read"], resources=[ORDERS])
+    token = subject(web)["access_token"]
+    assert refusal(exchange(web, both, token, scope="orders:read", resource=STOCK)) == "invalid_scope"
+    assert exchange(web, both, token, scope="stock:read", resource=STOCK).get_json()["scope"] == "stock:read"
+    narrow = subject(web, scope="orders:read")["access_token"]
+    assert refusal(exchange(web, both, narrow, scope="orders:read", resource=STOCK)) == "invalid_target"
+
+
 def test_scope_of_the_other_resource_allows_the_exchange(web: Flow, orders: MadeClient) -> None:
     token = subject(web)["access_token"]
     assert exchange(web, orders, token, resource=STOCK).get_json()["scope"] == "stock:read"

@@ -118,9 +118,40 @@ def test_unauthorized_resource_is_rejected_and_the_code_stays_valid(apis: Flow) 
     assert aud(apis, apis.redeem(implied, resource=ORDERS).get_json()["access_token"]) == [ORDERS]
 
 
-def test_scopes_of_other_resources_only_are_an_invalid_scope(apis: Flow) -> None:
+def test_scopes_of_other_resources_only_are_an_invalid_scope(apis: Flow, machine: MadeClient) -> None:
+    """RFC 6749 section 5.1: a response without scope would mean that all requested scopes were granted."""
     answer = query_of(apis.authorize(scope="stock:read", resource=ORDERS))
     assert answer["error"] == "invalid_scope"
+    parameters: dict[str, Any] = {
+        **apis.parameters(scope="orders:read stock:read offline_access"),
+        "resource": [ORDERS, STOCK],
+    }
+    code = query_of(apis.http.get("/oauth/authorize", query_string=parameters))["code"]
+    refresh = apis.redeem(code).get_json()["refresh_token"]
+    for refused in (
+        own_token(apis, machine, scope="stock:read", resource=ORDERS),
+        apis.refresh(refresh, scope="stock:read", resource=ORDERS),
+    ):
+        assert (refused.status_code, refused.get_json()) == (
+            400,
+            {
+                "error": "invalid_scope",
+                "error_description": "None of the scopes belongs to an available resource.",
+            },
+        )
+    renewed = apis.refresh(refresh, scope="stock:read", resource=STOCK)
+    assert renewed.get_json()["scope"] == "stock:read"
+
+
+def test_request_without_scope_gets_a_token_for_a_resource_without_its_scopes(
+    apis: Flow, app: Flask, make: Factory
+) -> None:
+    define(app, make, apis.organization, "https://mcp.example")
+    client = make.machine(apis.organization, "orders:read", resources=["https://mcp.example"])
+    token = own_token(apis, client, resource="https://mcp.example")
+    assert token.status_code == 200 and "scope" not in token.get_json()
+    refused = own_token(apis, client, resource="https://mcp.example", scope="orders:read")
+    assert refused.get_json()["error"] == "invalid_scope"
 
 
 def test_other_parameters_must_not_be_repeated(apis: Flow) -> None:

@@ -107,7 +107,7 @@ def store_device_code(
     """
     target = access_tokens.resolve_target(client, scopes, resources)
     if not target.scopes:
-        raise InvalidScope("None of the scopes belongs to an available resource.")
+        raise InvalidScope(access_tokens.NO_SCOPE_LEFT)
     _enforce_pending_limit(actor, client)
     settings = client.organization.settings["oauth"]
     now = clock.now()

@@ -32,6 +32,7 @@ from app.rules.tokens.unstored_tokens import UnstoredTokenData, sign_token_data,
 JWT = "jwt"
 TYPE = "at+jwt"
 MAX_JWT_SECONDS = 3600
+NO_SCOPE_LEFT = "None of the scopes belongs to an available resource."
 
 
 def management_audience() -> str:
@@ -124,7 +125,7 @@ def restrict_to_resources(
     except (InvalidScope, InvalidTarget) as refused:
         raise AuthorizationError(refused.code, refused.description) from refused
     if not target.scopes:
-        raise AuthorizationError("invalid_scope", "None of the scopes belongs to an available resource.")
+        raise AuthorizationError("invalid_scope", NO_SCOPE_LEFT)
     bare = find_bare_resources(client, target.scopes, parameters.resources)
     return replace(parameters, scopes=target.scopes, bare_resources=bare)
 
@@ -249,6 +250,7 @@ def prepare_access_token(
     grant_id: UUID | None = None,
     credential_id: UUID | None = None,
     must_store: bool = False,
+    needs_scope: bool = False,
 ) -> PreparedAccessToken:
     """Generate an access token of the client for ``subject`` without storing it.
 
@@ -256,11 +258,14 @@ def prepare_access_token(
     (RFC 8707) and may reduce the scopes. ``dpop_jkt`` is the key that the token is bound to, ``act`` the actor claim,
     ``latest_expiry`` the latest expiry. ``is_consented`` is False if no user allowed the client this access.
     ``grant_id`` and ``credential_id`` are the grant and the secret that it depends on; with ``must_store`` it has a row
-    whatever its APIs choose.
+    whatever its APIs choose. ``needs_scope`` is for requests that name scopes: a response without ``scope`` would tell
+    the client that it received them (RFC 6749 section 5.1).
 
     Raises InvalidTarget, InvalidScope, which also refuses a JWT of more than MAX_JWT_LENGTH characters.
     """
     plan = _plan_of(client, tuple(scopes), tuple(resources), is_consented=is_consented)
+    if needs_scope and not plan.scope:
+        raise InvalidScope(NO_SCOPE_LEFT)
     audience, scope, expires_in = plan.audience, plan.scope, plan.expires_in
     if latest_expiry is not None:
         expires_in = min(expires_in, int((latest_expiry - now).total_seconds()))

@@ -57,9 +57,16 @@ def store_grant_tokens(
 
 
 def prepare_tokens(
-    authenticated: AuthenticatedClient, grant: NewGrant, scopes: tuple[str, ...], refresh_token: str | None
+    authenticated: AuthenticatedClient,
+    grant: NewGrant,
+    scopes: tuple[str, ...],
+    refresh_token: str | None,
+    *,
+    needs_scope: bool = False,
 ) -> PreparedTokens:
-    """Generate an access token under the grant without storing it. Raises InvalidTarget.
+    """Generate an access token under the grant without storing it. Raises InvalidTarget, InvalidScope.
+
+    ``needs_scope`` if the client named the scopes and must not get a token without any of them.
 
     Everything is signed before the statement that redeems the code, so that a failing key does not use up the
     code (CD-5).
@@ -83,6 +90,7 @@ def prepare_tokens(
             latest_expiry=grant.expires_at,
             grant_id=grant.id,
             credential_id=authenticated.credential_id,
+            needs_scope=needs_scope,
         )
         return PreparedTokens(access_token, TokenResponse.of(access_token, refresh_token))
 

@@ -89,6 +89,7 @@ class Reused(Struct, frozen=True):
 class RefreshCredential(Struct, frozen=True):
     """A refresh token that may be used. ``scopes`` are those that the client still has of the grant's.
 
+    ``names_scopes`` is whether the request names some of them.
     ``earlier_answer`` is set for a repeated request within the grace period: it receives that response again (RF-3),
     after an outage with what remains of ``expires_in``.
     """
@@ -98,6 +99,7 @@ class RefreshCredential(Struct, frozen=True):
     scopes: tuple[str, ...]
     presented: str
     earlier_answer: TokenResponse | None = None
+    names_scopes: bool = False
 
 
 def refresh(
@@ -152,13 +154,14 @@ def find_refresh_token(
         )
     if not allowed:
         raise InvalidGrant().with_cause("grant_ended", received="the client no longer has any of the scopes")
-    return RefreshCredential(row, _grant_of(client, row, resources), allowed, refresh_token)
+    grant = _grant_of(client, row, resources)
+    return RefreshCredential(row, grant, allowed, refresh_token, names_scopes=bool(scopes))
 
 
 def prepare_refresh(
     authenticated: AuthenticatedClient, credential: RefreshCredential, scopes: tuple[str, ...]
 ) -> issuance.PreparedTokens:
-    """Generate the next tokens of the grant without storing them. Raises InvalidTarget.
+    """Generate the next tokens of the grant without storing them. Raises InvalidTarget, InvalidScope.
 
     The ID token is part of them: the response is stored, sealed, in the same statement that rotates the token.
     """
@@ -172,7 +175,9 @@ def prepare_refresh(
         if rotates
         else None
     )
-    prepared = issuance.prepare_tokens(authenticated, grant, scopes, refresh_token)
+    prepared = issuance.prepare_tokens(
+        authenticated, grant, scopes, refresh_token, needs_scope=credential.names_scopes
+    )
     if "openid" not in scopes:
         return prepared
     access_token = prepared.answer.access_token

@@ -132,6 +132,9 @@ def _issue(
         raise InvalidTarget("None of the subject token's scopes is for that resource.").with_cause(
             "resource_not_allowed", received=made.row["audience"], expected=subject.audience
         )
+    if request.scopes and not made.row["scope"]:
+        # A response without scope would tell the client that it received them (RFC 6749 section 5.1).
+        raise InvalidScope(access_tokens.NO_SCOPE_LEFT)
     if request.wants_jwt and not made.is_jwt:
         raise OAuthError("Tokens for this resource are opaque. Request the type access_token.").with_cause(
             "exchange_refused", received=JWT_TYPE, expected=ACCESS_TOKEN_TYPE

@@ -150,11 +150,16 @@ def issue_to_client(
 
 
 def prepare_client_token(
-    authenticated: AuthenticatedClient, scopes: tuple[str, ...], resources: tuple[str, ...] = ()
+    authenticated: AuthenticatedClient,
+    scopes: tuple[str, ...],
+    resources: tuple[str, ...] = (),
+    *,
+    needs_scope: bool = False,
 ) -> PreparedAccessToken:
     """Generate an access token for the client itself without storing it; ``scopes`` are registered for the client.
 
-    Raises InvalidTarget, InvalidScope for a scope that the client has no access to.
+    ``needs_scope`` if the client named the scopes. Raises InvalidTarget, InvalidScope for a scope that the client has
+    no access to, and if none of the named ones belongs to the resources.
     """
     client = authenticated.client
     return access_tokens.prepare_access_token(
@@ -166,6 +171,7 @@ def prepare_client_token(
         dpop_jkt=authenticated.dpop_jkt,
         is_consented=False,
         credential_id=authenticated.credential_id,
+        needs_scope=needs_scope,
     )
 
 
