@@ -14,6 +14,7 @@ from app.oauth.protocol_request import ProtocolRequest
 from app.operations.audit.failed_requests import RejectedRequest, can_read_requests_of, count_unlogged
 from app.operations.store import clock
 from app.rules.audit.failed_requests import PLAYGROUND, PLAYGROUND_MARK, default_cause, redact_parameters
+from app.rules.clients.client_assertions import unverified_subject
 from app.rules.errors import DomainError
 from app.rules.identifiers import digest, parse_client_id, parse_token
 from app.web.browser_session import session_for
@@ -102,7 +103,10 @@ def _client_of(request: ProtocolRequest, sent: Mapping[str, str]) -> tuple[str, 
         return request.authenticated.client.organization.id, request.authenticated.client.id
     client_id = request.presented.client_id if request.presented is not None else sent.get("client_id")
     if client_id is None:
-        client_id = _basic_user_name(request.authorization or "")
+        # Unverified, to find the log that explains the rejection.
+        client_id = _basic_user_name(request.authorization or "") or unverified_subject(
+            sent.get("client_assertion", "")
+        )
     return parse_client_id(client_id)
 
 

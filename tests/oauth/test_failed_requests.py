@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from app.operations.audit.failed_requests import list_failed_requests
 from app.operations.clients.clients import update_client
 from app.operations.clients.credential_revocation import revoke_credentials
 from app.operations.clients.credentials import create_credential
+from app.rules.clients.client_assertions import TYPE as ASSERTION_TYPE
 from tests.factories import basic_header
 from tests.oauth.conftest import REDIRECT_URI, VERIFIER, Flow, change_rows, clock_ago, query_of
 from tests.oauth.failure_log import kept, only
+from tests.support.signer import Signer, compact
 
 
 def test_refused_token_request_is_recorded_with_its_cause(flow: Flow) -> None:
@@ -95,6 +100,56 @@ def test_correct_secret_by_the_wrong_method_is_a_method_mismatch(flow: Flow) -> 
     entry = only(flow)
     assert (entry.cause, entry.received) == ("auth_method_mismatch", "client_secret_post")
     assert entry.expected == ("client_secret_basic",)
+
+
+@pytest.mark.parametrize(
+    ("fields", "method"),
+    [
+        ({"type": "spa", "redirect_uris": [REDIRECT_URI]}, "none"),
+        ({"token_endpoint_auth_method": "private_key_jwt"}, "private_key_jwt"),
+    ],
+)
+def test_secret_of_a_client_without_secrets_is_a_method_mismatch(
+    flow: Flow, signer: Signer, fields: dict[str, Any], method: str
+) -> None:
+    """To copy the secret again would be wrong advice: an app in a browser must not have one."""
+    keys = {"jwks": signer.jwks} if method == "private_key_jwt" else {}
+    flow = flow.other_client(**fields, **keys)
+    flow.token(basic_header(flow.client.client_id, "x"), grant_type="client_credentials")
+    entry = only(flow)
+    assert (entry.cause, entry.received) == ("auth_method_mismatch", "client_secret_basic")
+    assert entry.expected == (method,)
+
+
+@pytest.mark.parametrize(
+    ("assertion", "is_logged"),
+    [
+        (lambda client_id: unsigned(sub=client_id), True),
+        (lambda client_id: f"{unsigned(sub=client_id)}A.A", True),
+        (lambda client_id: unsigned(sub=client_id, more="x" * 40_000), False),
+        (lambda client_id: unsigned(sub=[client_id]), False),
+        (lambda client_id: unsigned(iss=client_id), False),
+        (lambda _: unsigned(sub="\ud800" * 39), False),
+        (lambda client_id: client_id, False),
+        (lambda _: "a.b.c", False),
+    ],
+)
+def test_malformed_client_assertion_is_recorded_for_the_client_that_it_names(
+    flow: Flow, assertion: Callable[[str], str], is_logged: bool
+) -> None:
+    """RFC 7523 section 3: its sub is the client_id, which therefore need not be sent beside it."""
+    answer = flow.token(
+        {},
+        grant_type="client_credentials",
+        client_assertion=assertion(flow.client.client_id),
+        client_assertion_type=ASSERTION_TYPE,
+    )
+    assert (answer.status_code, answer.get_json()["error"]) == (401, "invalid_client")
+    assert [entry.cause for entry in kept(flow)] == ["client_assertion_malformed"] * is_logged
+
+
+def unsigned(**claims: Any) -> str:
+    return compact({"alg": "none"}, claims, None)
 
 
 def test_missing_secret_is_reported(flow: Flow) -> None:

@@ -40,6 +40,7 @@ from app.rules.audit.failed_requests import (
     default_cause,
     redact_and_truncate,
 )
+from app.rules.clients.client_types import SECRET_METHODS
 from app.rules.errors import Cause, InvalidInput, Unavailable
 from app.rules.fields import ValidationErrors, find_unknown
 from app.rules.identifiers import HasPublicId, first_id_at, format_client_id, new_id, parse_public_id
@@ -371,6 +372,9 @@ def _find_authentication_cause(rejected: RejectedRequest, client: ClientSnapshot
     if rejected.auth_method == _NONE:
         return Cause("credentials_missing", "no credentials", (registered,))
     row = _find_secret(client, rejected.secret_digest) if rejected.secret_digest is not None else None
+    if row is None and registered not in SECRET_METHODS and rejected.auth_method != registered:
+        # Such a client has no secret to copy, and an app in a browser must not get one.
+        return Cause("auth_method_mismatch", rejected.auth_method, (registered,))
     if row is None:
         return Cause("secret_unknown", None, _describe_active_secrets(client))
     secret = f"secret {row.name} (…{row.hint})"

@@ -228,6 +228,16 @@ def subject_of_assertion(text: str) -> str:
     return subject
 
 
+def unverified_subject(text: str) -> str:
+    """Return the ``sub`` of a text that need not be a valid assertion, or an empty text. Only the log may use it."""
+    parts = text.split(".", 2) if len(text) <= MAX_LENGTH else []
+    try:
+        subject = _object(parts[1], "payload").get("sub") if len(parts) == 3 else None
+    except MalformedJwt:
+        return ""
+    return subject if isinstance(subject, str) else ""
+
+
 def validate_assertion(
     jwt: ClientJwt, *, client_id: str, issuer: str, endpoints: Collection[str], algorithms: Collection[str],
     now: datetime,
