@@ -59,6 +59,10 @@ def refused(answer: TestResponse, error: str = "invalid_dpop_proof") -> bool:
     return answer.status_code == 400
 
 
+def description_of(answer: TestResponse) -> str:
+    return str(answer.get_json()["error_description"])
+
+
 def test_code_flow_binds_the_access_token(flow: Flow, prover: Prover) -> None:
     """RFC 9449 sections 5 and 6.2."""
     tokens = redeem(flow, prover)
@@ -171,8 +175,11 @@ class TestBoundCodes:
 
     def test_code_is_redeemed_only_with_the_named_key(self, flow: Flow, prover: Prover) -> None:
         code = flow.code(dpop_jkt=prover.jkt)
-        assert refused(flow.redeem(code, proven(flow, Prover())), "invalid_grant")
-        assert refused(flow.redeem(code), "invalid_grant")
+        other = flow.redeem(code, proven(flow, Prover()))
+        assert refused(other, "invalid_grant") and "different key" in description_of(other)
+        missing = flow.redeem(code)
+        assert refused(missing, "invalid_grant")
+        assert description_of(missing) == "The code is bound to a key. Send a DPoP proof with that key."
         assert flow.redeem(code, proven(flow, prover)).get_json()["token_type"] == "DPoP"
 
     @pytest.mark.parametrize("jkt", ["short", "x" * 44, "ü" * 43, "x" * 42 + "\n"])
@@ -184,8 +191,13 @@ class TestRefresh:
     def test_refresh_token_of_a_public_client_is_bound_to_the_key(self, spa: Flow, prover: Prover) -> None:
         """RFC 9449 section 5, RF-6: another key or no key is rejected and does not count as a use."""
         tokens = redeem(spa, prover)
-        for headers in (proven(spa, Prover()), {}):
-            assert refused(spa.refresh(tokens["refresh_token"], headers, **identity(spa)), "invalid_grant")
+        other = spa.refresh(tokens["refresh_token"], proven(spa, Prover()), **identity(spa))
+        assert refused(other, "invalid_grant") and "another key" in description_of(other)
+        missing = spa.refresh(tokens["refresh_token"], {}, **identity(spa))
+        assert refused(missing, "invalid_grant")
+        assert (
+            description_of(missing) == "The refresh token is bound to a key. Send a DPoP proof with that key."
+        )
         answer = spa.refresh(tokens["refresh_token"], proven(spa, prover), **identity(spa))
         assert answer.get_json()["token_type"] == "DPoP"
         assert answer.get_json()["refresh_token"] != tokens["refresh_token"]

@@ -93,8 +93,11 @@ def test_invalid_proof_is_rejected(flow: Flow, prover: Prover, token: str, chang
     )
 
 
-def test_missing_proof_is_rejected(flow: Flow, token: str) -> None:
-    assert "invalid_dpop_proof" in challenge_of(ask(flow, {"Authorization": f"DPoP {token}"}))
+@pytest.mark.parametrize("beside", [{}, {"DPoP": ""}], ids=["missing", "empty"])
+def test_missing_proof_is_rejected(flow: Flow, token: str, beside: dict[str, str]) -> None:
+    answer = ask(flow, {"Authorization": f"DPoP {token}"} | beside)
+    assert "invalid_dpop_proof" in challenge_of(answer)
+    assert answer.get_json()["error_description"] == "Send a DPoP proof in the header DPoP."
 
 
 def test_proof_is_accepted_only_once(flow: Flow, prover: Prover, token: str) -> None:

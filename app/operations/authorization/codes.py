@@ -253,7 +253,12 @@ def claim_code(
     unit_of_work = current_unit_of_work()
     if row.dpop_jkt is not None and row.dpop_jkt != authenticated.dpop_jkt:
         # RFC 9449 section 10: a stolen code is useless without the key.
-        raise InvalidGrant("The code is bound to a different key than the one of the DPoP proof.").with_cause(
+        message = (
+            "The code is bound to a different key than the one of the DPoP proof."
+            if authenticated.dpop_jkt
+            else "The code is bound to a key. Send a DPoP proof with that key."
+        )
+        raise InvalidGrant(message).with_cause(
             "dpop_wrong_key" if authenticated.dpop_jkt else "dpop_missing",
             received=authenticated.dpop_jkt,
             expected=row.dpop_jkt,

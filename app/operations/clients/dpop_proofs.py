@@ -71,9 +71,9 @@ def require_holder(
     if token_snapshot.dpop_jkt is None:
         raise Unauthenticated("The access token is not bound to a key. Send it with the scheme Bearer.")
     try:
-        validated = dpop.validate_proof(
-            proof or "", method=method, url=url, now=clock.now(), access_token=token
-        )
+        if not proof:
+            raise InvalidProof("Send a DPoP proof in the header DPoP.")
+        validated = dpop.validate_proof(proof, method=method, url=url, now=clock.now(), access_token=token)
         if not hmac.compare_digest(validated.jkt, token_snapshot.dpop_jkt):
             raise Unauthenticated("The access token is bound to another key than the one of the proof.")
         _use_proof(token_snapshot.client, validated)

@@ -253,7 +253,11 @@ def _find(authenticated: AuthenticatedClient, refresh_token: str) -> Any:
         raise InvalidGrant().with_cause("refresh_unknown")
     if row.dpop_jkt is not None and row.dpop_jkt != authenticated.dpop_jkt:
         # A public client has no credentials: its refresh token is bound to the key (RFC 9449 section 5, RF-6).
-        message = "The refresh token is bound to another key than the one of the DPoP proof."
+        message = (
+            "The refresh token is bound to another key than the one of the DPoP proof."
+            if authenticated.dpop_jkt
+            else "The refresh token is bound to a key. Send a DPoP proof with that key."
+        )
         raise InvalidGrant(message).with_cause(
             "dpop_wrong_key" if authenticated.dpop_jkt else "dpop_missing",
             received=authenticated.dpop_jkt,
