@@ -15,7 +15,15 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], .
     # Webhook signing secrets.
     (re.compile(r"\bwhsec_[A-Za-z0-9+/=_-]+"), "whsec_[redacted]"),
     (_JWT, lambda found: "[redacted JWT]" if "." in found[0] else found[0]),
-    (re.compile(r"(?i)\b(basic|bearer|dpop)(\s+)[A-Za-z0-9+/=._~-]{6,}"), r"\1\2[redacted]"),
+    # Schemes with their credentials. "DPoP proof." is a sentence of an error, and none of these words is a secret.
+    (
+        re.compile(
+            r"""(?ix) \b(basic|bearer|dpop)(\s+)
+            (?! (?:proofs?|headers?|tokens?) [.]? (?![A-Za-z0-9+/=._~-]) )
+            [A-Za-z0-9+/=._~-]{6,}"""
+        ),
+        r"\1\2[redacted]",
+    ),
     # name=value, "name": "value", 'name': b'value', as forms, JSON and Python print them.
     (
         re.compile(

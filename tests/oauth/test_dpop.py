@@ -23,6 +23,7 @@ from tests.oauth.conftest import (
     query_of,
 )
 from tests.oauth.device import Device
+from tests.oauth.failure_log import only
 from tests.support.dpop import Prover
 
 pytestmark = pytest.mark.either
@@ -235,6 +236,8 @@ class TestForced:
         )
         code = client.code()
         assert refused(client.redeem(code), "invalid_request")
+        message = "Tokens of this client are bound to a key. Send a DPoP proof."
+        assert only(client).description == message
         assert client.redeem(code, proven(client, prover)).get_json()["token_type"] == "DPoP"
 
     def test_organization_setting_requires_dpop(self, flow: Flow, prover: Prover) -> None:
