@@ -264,7 +264,7 @@ SETTINGS = (
     Setting(
         "GATEHOUSE_PREVIOUS_MASTER_KEY",
         "none",
-        "The previous master key, until `flask --app wsgi keys rewrap` has finished. "
+        "The previous master key, until `gatehouse keys rewrap` has finished. "
         "`GATEHOUSE_PREVIOUS_MASTER_KEY_FILE` names a file instead.",
     ),
     Setting(

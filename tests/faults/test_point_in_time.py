@@ -205,6 +205,8 @@ def test_script_drops_nothing_before_it_has_read_everything(server: Logged, tmp_
     (instance := tmp_path / "instance").mkdir()
     operator = Operator(server, database, tmp_path, instance)
     operator.type(back_up)
+    (tmp_path / "root").mkdir(exist_ok=True)
+    (tmp_path / "root" / "acme.jsonl").touch()
     backup = operator.newest
     moment = now()
     text = gzip.decompress(backup.read_bytes()).decode()

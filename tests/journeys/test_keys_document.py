@@ -28,6 +28,13 @@ exec .venv/bin/flask --app wsgi "$@"
 """
 
 
+# The user gatehouse is missing here.
+INSTALL = """#!/bin/sh
+while [ $# -gt 2 ]; do shift; done
+exec cp "$@"
+"""
+
+
 def settings(etc: Path) -> dict[str, str]:
     lines = (etc / "environment").read_text().splitlines()
     return dict(line.split("=", 1) for line in lines)
@@ -41,7 +48,7 @@ def test_keys_document_is_followed_word_by_word(tmp_path: Path) -> None:
     copy, etc, stubs = copy_to(tmp_path / "gatehouse"), tmp_path / "etc", tmp_path / "stubs"
     etc.mkdir()
     stubs.mkdir()
-    for name, text in {"systemctl": "", "chown": "", "gatehouse": GATEHOUSE}.items():
+    for name, text in {"systemctl": "", "chown": "", "install": INSTALL, "gatehouse": GATEHOUSE}.items():
         (stubs / name).write_text(text.replace("ETC", str(etc)).replace("COPY", str(copy)) or "#!/bin/sh\n")
         (stubs / name).chmod(0o755)
     (etc / "environment").write_text(f"GATEHOUSE_INSTANCE={tmp_path / 'instance'}\n")

@@ -20,6 +20,7 @@ from msgspec import Struct, field
 from sqlalchemy import ColumnElement, delete, exists, insert, not_, select
 from sqlalchemy.exc import IntegrityError
 
+from app.config import command_line
 from app.database import ACROSS
 from app.extensions import db
 from app.models.audit import AuditChain, AuditEvent, AuditLink, InstanceFact
@@ -130,8 +131,8 @@ def seal_all_events(actor: Actor, organization_id: str) -> None:
         attempts += 1
         if attempts == MAX_ATTEMPTS:
             raise Conflict(
-                f"The audit log of {organization_id} cannot be sealed: its chain is damaged. Verify it with"
-                " 'flask audit verify'."
+                f"The audit log of {organization_id} cannot be sealed: its chain is damaged. Verify it with: "
+                f"{command_line('audit verify')}"
             )
 
 
@@ -286,7 +287,7 @@ def _try_append(
                 "the chain of %s was changed concurrently, its events are sealed in the next run", *rows
             )
         else:
-            _log.exception("the events of %s were not sealed", *rows)
+            _log.exception("the events of %s could not be sealed", *rows)
         return {}
 
 

@@ -23,9 +23,8 @@ from app.rules.sign_in.imported_hashes import scheme_of
 
 _EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST = datetime(2200, 1, 1, tzinfo=UTC)
-# Callers choose these times: what they revoke is from before one of the past, and a secret may end at any later time.
-_MAY_BE_EARLIER = frozenset({"issued_before", "tokens_not_before", "sessions_not_before"})
-_MAY_BE_LATER = frozenset({("client_credentials", "expires_at")})
+# Callers choose these times: what they revoke is from before one of the past.
+_MAY_BE_EARLIER = frozenset({"issued_before", "not_before", "tokens_not_before", "sessions_not_before"})
 # Bodies of requests are nested up to 32 levels (JS-3).
 _MAX_DEPTH = 64
 _MAX_NUMBER = 2**63
@@ -103,7 +102,7 @@ def _is_accepted(value: Any, table: Table, name: str) -> bool:
     if value is None:
         return bool(column.nullable)
     if isinstance(kind, UtcDateTime):
-        return _is_sane_time(value, table.name, name)
+        return _is_sane_time(value, name)
     if isinstance(kind, Json):
         # What cannot be written again raises ValueError.
         return not _is_deep(value) and bool(json.dumps(value, ensure_ascii=False, allow_nan=False).encode())
@@ -116,13 +115,8 @@ def _is_accepted(value: Any, table: Table, name: str) -> bool:
     return True
 
 
-def _is_sane_time(value: datetime, table: str, name: str) -> bool:
-    if value.tzinfo is None:
-        return False
-    is_early, is_late = value < _EARLIEST, value >= _LATEST
-    return not (is_early and name not in _MAY_BE_EARLIER) and not (
-        is_late and (table, name) not in _MAY_BE_LATER
-    )
+def _is_sane_time(value: datetime, name: str) -> bool:
+    return value.tzinfo is not None and value < _LATEST and (value >= _EARLIEST or name in _MAY_BE_EARLIER)
 
 
 def _is_deep(value: Any) -> bool:

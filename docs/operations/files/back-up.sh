@@ -20,7 +20,8 @@ mariadb-dump --single-transaction --master-data=2 --no-tablespaces --skip-add-lo
         printf '%s\n' "$line"
         case $line in
         "-- CHANGE MASTER TO "*)
-            echo "-- Gatehouse as of $(mariadb --skip-column-names --batch -e 'SELECT UTC_TIMESTAMP()' </dev/null) UTC"
+            at=$(mariadb --skip-column-names --batch -e 'SELECT UTC_TIMESTAMP()' </dev/null)
+            echo "-- Gatehouse as of $at UTC"
             break
             ;;
         esac

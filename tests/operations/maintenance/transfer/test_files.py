@@ -152,13 +152,6 @@ def test_rows_that_no_operation_would_write_are_rejected(
         lookups.get_organization_by_slug("acme")
 
 
-def test_times_that_callers_choose_are_imported(moved: Moved, elsewhere: tuple[Flask, Database]) -> None:
-    there, database = elsewhere
-    good = list(ArchiveReader(io.BytesIO(moved.file), PASSPHRASE).records())
-    brought_in(there, crafted(good, "client_credentials", {"expires_at": FAR}))
-    assert database.query("SELECT COUNT(*) FROM client_credentials WHERE expires_at > '9000-01-01'") == [(1,)]
-
-
 def test_log_that_cannot_be_continued_is_not_imported(
     moved: Moved, app: Flask, elsewhere: tuple[Flask, Database]
 ) -> None:
