@@ -132,12 +132,11 @@ def require_no_fields(parameters: Collection[str]) -> None:
     """
     if not _body():
         return
-    errors = ValidationErrors()
-    for name in read_object():
-        if name in parameters:
+    errors, sent = ValidationErrors(), read_object()
+    for name in parameters:
+        if name in sent:
             errors.add(name, "unknown_field", "Send this in the query: this request has no body.")
-        else:
-            find_unknown(errors, [name], ())
+    find_unknown(errors, [name for name in sent if name not in parameters], ())
     errors.raise_if_any()
 
 

@@ -40,17 +40,20 @@ def copy_as_ended(database: Database, table: str) -> None:
         cursor.execute(f"ANALYZE TABLE {table}")
 
 
-def rows_read(database: Database, act: Callable[[], Any]) -> int:
+def rows_read(database: Database, act: Callable[[], Any], enough: int | None = None) -> int:
     """Return how many rows and index entries the server reads for the action, once it is warm.
 
-    The server counts for all its users, so other test workers can only add to the figure.
+    The server counts for all its users, so other test workers can only add to the figure. So the smallest of several
+    counts; with ``enough``, until one is as small as that.
     """
     act()
-    figures = []
-    for _ in range(6):
+    figures: list[int] = []
+    while len(figures) < (6 if enough is None else 40):
         before = _handler_reads(database)
         act()
         figures.append(_handler_reads(database) - before)
+        if enough is not None and figures[-1] <= enough:
+            break
     return min(figures)
 
 
@@ -81,5 +84,5 @@ def test_ended_rows_of_a_user_are_not_read(
     few = {name: rows_read(database, act) for name, act in acts.items()}
     for table in ENDED_BY:
         copy_as_ended(database, table)
-    many = {name: rows_read(database, act) for name, act in acts.items()}
+    many = {name: rows_read(database, act, few[name] + 50) for name, act in acts.items()}
     assert {name: many[name] - few[name] for name in acts if many[name] - few[name] > 50} == {}

@@ -8,6 +8,7 @@ import pytest
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
+from app.rules.fields import MAX_UNKNOWN
 from tests.factories import Factory, bearer_header
 from tests.support.cases import each
 from tests.support.openapi import Operation, operations, places, refused_values, with_value
@@ -160,6 +161,12 @@ def test_field_of_a_body_that_is_not_read_is_rejected(api: Api) -> None:
         answer = api.send(operation, data=b"{bad", content_type="application/json")
         assert answer.status_code == 400, (operation.id, answer.text)
     assert {"revokeCredential", "revokeCredentials", "deleteClient", "redeliverWebhook"} <= tried
+
+
+def test_errors_of_a_body_that_is_not_read_are_bounded(api: Api) -> None:
+    path, sent = f"/clients/{api.ids['clientId']}", {f"zz{number}": 1 for number in range(2000)}
+    answer = api.http.delete(path, headers=bearer_header(api.default), json=sent)
+    assert answer.status_code == 400 and len(answer.get_json()["errors"]) <= MAX_UNKNOWN
 
 
 def test_empty_body_of_a_delete_is_accepted(api: Api) -> None:

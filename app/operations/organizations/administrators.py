@@ -153,9 +153,7 @@ def add_administrator(
         found.add("email", "not_allowed", "Send either user_id or email, not both.")
     if user_id is not None and name is not None:
         found.add("name", "not_allowed", "An existing user already has a name.")
-    if email is not None:
-        parse_email_and_name({"email": email, "name": name}, found)
-    require_grantable(inside, organization, role, found)
+    _check(inside, organization, email, name, role, found)
     if user_id is not None:
         user = _user(inside, organization, user_id)
     else:
@@ -173,6 +171,20 @@ def add_administrator(
     return AddedAdministrator(_find(organization, public_id("adm", row_id)), None)
 
 
+def _check(
+    actor: Actor,
+    organization: OrganizationSnapshot,
+    email: str | None,
+    name: str | None,
+    role: str | None,
+    found: ValidationErrors,
+) -> None:
+    """Raise InvalidInput with ``found`` and what is wrong with these, and what ``require_grantable`` does."""
+    if email is not None:
+        parse_email_and_name({"email": email, "name": name}, found)
+    require_grantable(actor, organization, ADMIN if role is None else role, found)
+
+
 def add_administrator_from_json(actor: Actor, slug: str, fields: dict[str, Any]) -> AddedAdministrator:
     """As ``add_administrator``, from a JSON object; every wrong field is named at once."""
     errors = ValidationErrors()
@@ -182,10 +194,8 @@ def add_administrator_from_json(actor: Actor, slug: str, fields: dict[str, Any])
         # A caller without the permission gets 403 before any field error.
         inside, organization = enter_organization(actor, slug)
         inside.require("admins:write")
-        if not errors.has_error("email") and fields.get("email") is not None:
-            parse_email_and_name({"email": fields["email"], "name": None}, errors)
-        if not errors.has_error("role"):
-            require_grantable(inside, organization, fields.get("role") or ADMIN, errors)
+        sent = {name: value for name, value in fields.items() if not errors.has_error(name)}
+        _check(inside, organization, sent.get("email"), sent.get("name"), sent.get("role"), errors)
     errors.raise_if_any()
     return add_administrator(
         actor, slug, **{field: fields.get(field) for field in NewAdministrator.model_fields}
