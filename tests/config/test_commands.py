@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sysconfig
 import venv
 from pathlib import Path
 
@@ -42,7 +43,9 @@ def test_pip_of_the_archive_installs_into_a_release(release: Path, tmp_path: Pat
     import ensurepip
 
     venv.create(release / ".venv", with_pip=False)
-    [pip] = (Path(ensurepip.__file__).parent / "_bundled").glob("pip-*.whl")
+    # Python brings this wheel, Debian has it in a folder of its own.
+    folder = sysconfig.get_config_var("WHEEL_PKG_DIR") or Path(ensurepip.__file__).parent / "_bundled"
+    [pip] = Path(folder).glob("pip-*.whl")
     (archive := tmp_path / "gatehouse-1.0.0" / "wheels").mkdir(parents=True)
     shutil.copy(pip, archive)
     line = install_line("pip", root=release).partition(" (")[0]
