@@ -15,7 +15,7 @@ from flask import Blueprint, Response
 from msgspec import Struct, field
 
 from app.operations.store.idempotency import IdempotentResult
-from app.operations.store.rows import Page
+from app.operations.store.rows import Page, slice_page
 from app.rules.shapes import Check, ClientId, PublicId, Shape
 from app.web.bearer import ApiContext, requires_management_token
 from app.web.json_api import (
@@ -308,9 +308,12 @@ def show_page(
     return Shown(page.items, meta=page_meta(page, context.parameters, organization_id, listing))
 
 
-def show_all(records: Sequence[Any]) -> Shown:
-    """Return a list that is so short that it has only one page."""
-    return Shown(records, meta={"next_cursor": None})
+def show_page_of(context: ApiContext, listing: str, records: Sequence[Any], key: str) -> Shown:
+    """Return one page of a list that is always read as a whole. ``key`` names the attribute that tells records apart.
+
+    Raises InvalidInput for an invalid limit or cursor.
+    """
+    return show_page(context, listing, lambda _, requested: slice_page(records, key, requested))
 
 
 def filters_of(context: ApiContext, names: Iterable[str]) -> dict[str, str]:

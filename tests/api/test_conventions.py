@@ -246,6 +246,37 @@ def test_cursor_is_bound_to_its_list(http: FlaskClient, make: Factory) -> None:
         refusal(http.get(f"/clients?cursor={forged}", headers=mine), 400)
 
 
+def test_short_lists_come_in_pages_too(http: FlaskClient, make: Factory) -> None:
+    """Three lists of a few dozen entries: pages of one hold the same, and an entry that is gone ends them."""
+    client = make.client(make.organization())
+    headers = bearer_header(make.bearer(client.organization))
+    secrets = f"/clients/{client.client_id}/credentials"
+    assert http.post(secrets, json={}, headers=headers).status_code == 201
+    for role in ("clerk", "driver"):
+        body = {"id": role, "permissions": ["users:read"]}
+        assert http.post("/roles", json=body, headers=headers).status_code == 201
+    keys = f"/organizations/{client.organization.slug}/signing-keys"
+    for algorithm in ("EdDSA", "ES256"):
+        rotated = http.post(f"{keys}/rotations", json={"algorithm": algorithm}, headers=headers)
+        assert rotated.status_code == 201
+    for path in (secrets, "/roles", keys):
+        whole = http.get(f"{path}?limit=100", headers=headers)
+        found, cursor = [], ""
+        while cursor is not None:
+            page = http.get(f"{path}?limit=1{cursor}", headers=headers).get_json()
+            found += page["data"]
+            following = page["meta"]["next_cursor"]
+            cursor = following and f"&cursor={following}"
+        assert found == whole.get_json()["data"]
+        assert len(found) > 1
+    first = http.get("/roles?limit=100", headers=headers).get_json()["data"]
+    limit = [role["id"] for role in first].index("clerk") + 1
+    cursor = http.get(f"/roles?limit={limit}", headers=headers).get_json()["meta"]["next_cursor"]
+    assert http.delete("/roles/clerk", headers=headers).status_code == 200
+    answer = http.get(f"/roles?limit={limit}&cursor={cursor}", headers=headers)
+    assert refusal(answer, 400)["errors"][0]["code"] == "invalid_cursor"
+
+
 def test_internal_error_reveals_no_details(
     http: FlaskClient, token: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,7 +42,7 @@ def test_revoked_secret_keeps_user_tokens_by_default(flow: Flow, admin: Actor) -
     with flow.app.app_context():
         counts = credential_revocation.revoke_credentials(admin, flow.client.client_id)
         assert (counts.credentials, counts.tokens) == (1, 0)
-        [entry] = credentials.list_credentials(admin, flow.client.client_id)
+        [entry] = credentials.list_credentials(admin, flow.client.client_id).items
         assert entry.live_tokens == 1
 
 

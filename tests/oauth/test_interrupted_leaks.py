@@ -70,7 +70,7 @@ def test_interrupted_revocation_is_finished_by_the_next_process(
     minted = flow.tokens()
     with flow.app.app_context():
         actor = make.actor(flow.organization)
-        [first] = list_credentials(actor, flow.client.client_id)
+        [first] = list_credentials(actor, flow.client.client_id).items
         second = create_credential(actor, flow.client.client_id)
 
     def die(*_: Any) -> None:

@@ -246,7 +246,7 @@ def test_revoking_a_secret_makes_the_client_tokens_inactive(flow: Flow) -> None:
         system = flow.make.system(flow.organization)
         revoke_credentials(system, machine.client_id)
         assert flow.http.post("/oauth/introspect", data=token, headers=api.basic).get_json()["active"] is True
-        [secret] = list_credentials(system, machine.client_id)
+        [secret] = list_credentials(system, machine.client_id).items
         revoke_credentials(system, machine.client_id, credential_id=secret.public_id, revoke_tokens=True)
     assert flow.http.post("/oauth/introspect", data=token, headers=api.basic).data == INACTIVE
 

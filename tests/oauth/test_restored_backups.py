@@ -187,7 +187,9 @@ def test_secret_ends_when_it_was_scheduled_to_after_the_backup(world: World) -> 
 
     def expiries(client: MadeClient) -> set[bool]:
         with world.app.app_context():
-            return {each.expires_at is not None for each in list_credentials(world.system, client.client_id)}
+            return {
+                each.expires_at is not None for each in list_credentials(world.system, client.client_id).items
+            }
 
     with world.app.app_context():
         for client in (rotated, kept):

@@ -157,7 +157,7 @@ def test_button_leads_back_to_the_page_that_it_is_on(
         assert ada.get(back).headers.get("Location", back).endswith(f"/portal/acme{page}"), action
         database.query("UPDATE sessions SET authenticated_at = '2099-01-01 00:00:00'")
     with app.app_context():
-        live = [each.is_live for each in list_credentials(make.system(acme), rotating)]
+        live = [each.is_live for each in list_credentials(make.system(acme), rotating).items]
     assert live.count(True) == 1 and database.count("account_links") == 0
     age(database)
     for referrer in (

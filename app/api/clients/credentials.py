@@ -7,7 +7,7 @@ from typing import Annotated
 
 from flask import request
 
-from app.api.endpoints import Body, Endpoints, Shown, boolean_query, text_query
+from app.api.endpoints import Body, Endpoints, Shown, boolean_query, show_page, text_query
 from app.api.representations import (
     CappedCount,
     ClientId,
@@ -25,7 +25,6 @@ from app.operations.store.idempotency import IdempotentResult
 from app.rules.clients import credentials as credential_terms
 from app.rules.fields import ValidationErrors
 from app.rules.shapes import OneOf, check_shape, described
-from app.rules.versions import combine_versions
 from app.web.bearer import ApiContext
 from app.web.json_api import boolean_parameter, created, envelope, expected_version
 
@@ -126,28 +125,27 @@ class Rotation(Representation):
     old: Annotated[list[Credential], described("The secrets that will expire.")]
 
 
-@endpoints.get(
+@endpoints.page(
     "/clients/<client_id>/credentials",
     scope="credentials:read",
     query=(_REVEAL,),
     returns=Credential,
-    is_page=True,
     errors=(409,),
 )
 def list_credentials(context: ApiContext, client_id: str) -> object:
     """Retrieve the credentials of a client application.
 
-    The newest 50, including expired and revoked ones.
+    The newest first, including expired and revoked ones. The ETag is the version of all active ones.
     """
-    reveals = _reveals(context)
-    records = credentials.list_credentials(context.actor, client_id)
+    # Read first: a secret that is created meanwhile must not be part of a version that nobody has seen.
+    version = credentials.get_credentials_version(context.actor, client_id)
+    page = show_page(context, f"credentials {client_id}", credentials.list_credentials, client_id)
+    wanted = [record.public_id for record in page.record if record.revealable]
     secrets: dict[str, str] = {}
-    wanted = [record.public_id for record in records if record.revealable]
-    if reveals and wanted:
+    if _reveals(context) and wanted:
         secrets = credentials.reveal_credentials(context.actor, client_id, wanted)
-    data = [Credential.to_json(record, **_in_clear(secrets.get(record.public_id))) for record in records]
-    version = combine_versions(record.version for record in records if record.is_live)
-    return envelope(data, meta={"next_cursor": None}, version=version)
+    data = [Credential.to_json(record, **_in_clear(secrets.get(record.public_id))) for record in page.record]
+    return envelope(data, meta=page.meta, version=version)
 
 
 @endpoints.get(

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from flask import request
 
-from app.api.endpoints import Body, Endpoints, show_all
+from app.api.endpoints import Body, Endpoints, show_page_of
 from app.api.representations import Representation, Source
 from app.operations.grants.signing_keys import ALGORITHMS
 from app.operations.tokens import signing_key_lists
@@ -42,13 +42,14 @@ class SigningKey(Representation):
     public_jwk: Annotated[dict[str, Any], described("The public key (RFC 7517), as in the key set.")]
 
 
-@endpoints.get("/organizations/<slug>/signing-keys", scope="settings:read", returns=SigningKey, is_page=True)
+@endpoints.page("/organizations/<slug>/signing-keys", scope="settings:read", returns=SigningKey)
 def list_signing_keys(context: ApiContext, slug: str) -> object:
     """List the signing keys.
 
     The published keys, the newest first. They are rotated automatically.
     """
-    return show_all(signing_key_lists.list_signing_keys(context.actor, slug))
+    keys = signing_key_lists.list_signing_keys(context.actor, slug)
+    return show_page_of(context, f"signing-keys {slug}", keys, "kid")
 
 
 @endpoints.get("/organizations/<slug>/signing-keys/<kid>", scope="settings:read", returns=SigningKey)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from app.api.endpoints import Body, Endpoints, JsonSchema, NamedSchema, Shown, nullable, show_all
+from app.api.endpoints import Body, Endpoints, JsonSchema, NamedSchema, Shown, nullable, show_page_of
 from app.api.representations import Representation, Slug, Source
 from app.operations.organizations import roles
 from app.rules.organizations.settings_table import ROLE_FIELDS, fields_schema
@@ -46,13 +46,13 @@ def _new_role() -> JsonSchema:
     return {**fields, "properties": properties, "required": ["id", "permissions"]}
 
 
-@endpoints.get("/roles", scope="roles:read", returns=Role, is_page=True)
+@endpoints.page("/roles", scope="roles:read", returns=Role)
 def list_roles(context: ApiContext) -> object:
     """List roles.
 
-    All of them: an organization can have at most 50 custom roles.
+    The built-in ones first. An organization can have at most 50 custom roles.
     """
-    return show_all(roles.list_roles(context.actor))
+    return show_page_of(context, "roles", roles.list_roles(context.actor), "key")
 
 
 @endpoints.post("/roles", scope="roles:write", body=NamedSchema("NewRole", _new_role), returns=Role)

@@ -20,7 +20,7 @@ from app.models.token import AccessToken
 from app.operations.clients.client_permissions import require_client_within_permissions
 from app.operations.clients.client_records import client_busy_error, get_client_row, update_client_row
 from app.operations.clients.credential_rows import (
-    is_active_credential,
+    list_active_rows,
     log_token_revocation,
     to_credential_records,
 )
@@ -158,8 +158,7 @@ def require_fresh_sign_in_for_last_secrets(
 
 def _rows(client: Client, credential_id: str | None) -> list[Credential]:
     if credential_id is None:
-        statement = select(Credential).where(is_active_credential(client, clock.now()))
-        return list(db.session.scalars(statement, execution_options={"populate_existing": True}))
+        return list_active_rows(client)
     key = has_key(Credential, client.organization_id, parse_public_id("sec", credential_id))
     statement = select(Credential).where(key, Credential.client_id == client.id)
     return [get_row(statement, "There is no such secret.")]

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from msgspec import Struct
-from sqlalchemy import Select, func, literal, or_, select, union_all, update
+from sqlalchemy import ColumnElement, Select, func, literal, or_, select, union_all, update
 
 from app.extensions import db
 from app.models.base import is_same
@@ -158,22 +158,26 @@ def unseal_secret(client: Client, row: Credential) -> str:
     return keyring.unseal(client.organization_id, row.sealed, _sealing_context(client.id, row.id)).decode()
 
 
+def select_credentials(client: Client | ClientRecord) -> Select[Credential]:
+    """Return the statement for the client's secrets, revoked and expired ones included, as the database has them."""
+    return select(Credential).where(_belongs_to(client)).execution_options(populate_existing=True)
+
+
 def list_credential_rows(client: Client | ClientRecord, *, limit: int) -> list[Credential]:
     """List the client's newest secrets, revoked and expired ones included, newest first."""
-    statement = (
-        select(Credential)
-        .where(Credential.organization_id == client.organization_id, Credential.client_id == client.id)
-        .order_by(Credential.id.desc())
-        .limit(limit)
-    )
-    return list(db.session.scalars(statement, execution_options={"populate_existing": True}))
+    return list(db.session.scalars(select_credentials(client).order_by(Credential.id.desc()).limit(limit)))
 
 
-def is_active_credential(client: Client, now: datetime) -> Any:
+def list_active_rows(client: Client | ClientRecord) -> list[Credential]:
+    """List the secrets that can authenticate the client, newest first."""
+    active = select_credentials(client).where(is_active_credential(client, clock.now()))
+    return list(db.session.scalars(active.order_by(Credential.id.desc())))
+
+
+def is_active_credential(client: Client | ClientRecord, now: datetime) -> Any:
     """Return the condition for the secrets that can authenticate the client."""
     return (
-        (Credential.organization_id == client.organization_id)
-        & (Credential.client_id == client.id)
+        _belongs_to(client)
         & Credential.revoked_at.is_(None)
         & (Credential.expires_at.is_(None) | (Credential.expires_at > now))
     )
@@ -201,6 +205,10 @@ def to_credential_records(
     now = clock.now()
     used, counted = _list_ip_addresses(rows, now), _count_active_tokens(rows, now)
     return [_record(row, now, used.get(row.id, ()), counted.get(row.id, 0), organization) for row in rows]
+
+
+def _belongs_to(client: Client | ClientRecord) -> ColumnElement[bool]:
+    return (Credential.organization_id == client.organization_id) & (Credential.client_id == client.id)
 
 
 def _record(

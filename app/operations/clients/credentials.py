@@ -29,7 +29,9 @@ from app.operations.clients.credential_rows import (
     add_credential,
     can_reveal_secrets,
     is_active_credential,
+    list_active_rows,
     list_credential_rows,
+    select_credentials,
     to_credential_records,
     unseal_secret,
 )
@@ -39,7 +41,7 @@ from app.operations.mail.notices import notify_administrators
 from app.operations.sign_in.reauthentication import require_fresh_sign_in, require_fresh_user_sign_in
 from app.operations.store import audit, clock
 from app.operations.store.rate_limits import Limit, bucket_key, record_attempt, withdraw_attempts
-from app.operations.store.rows import get_row
+from app.operations.store.rows import Page, PageRequest, get_row, read_page
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.clients.credentials import validate_rotation_terms, validate_secret_terms
@@ -48,6 +50,7 @@ from app.rules.identifiers import format_client_id, parse_public_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.sealing import UnsealError
 from app.rules.sign_in.passwords import Lockout
+from app.rules.versions import combine_versions
 
 MAX_REVEALS_PER_HOUR = 10
 _REVEALED = "credential.revealed"
@@ -72,18 +75,33 @@ class NewCredential(Struct, frozen=True):
 
 
 @read
-def list_credentials(actor: Actor, client_id: str) -> list[CredentialRecord]:
-    """List the client's newest 50 secrets, newest first, revoked and expired ones included. Never in clear.
+def list_credentials(
+    actor: Actor, client_id: str, page_request: PageRequest = PageRequest()
+) -> Page[CredentialRecord]:
+    """List the client's secrets, newest first, revoked and expired ones included. Never in clear.
 
     Raises NotFound, Forbidden.
     """
-    return list_credentials_of(actor, get_client_row(actor, client_id, "credentials:read"))
+    client = get_client_row(actor, client_id, "credentials:read")
+    page = read_page(select_credentials(client), (Credential.id,), page_request)
+    return Page(tuple(to_credential_records(page.items, _organization(actor))), page.next_cursor_key)
+
+
+@read
+def get_credentials_version(actor: Actor, client_id: str) -> int:
+    """Return the version of the client's active secrets together. Raises NotFound, Forbidden."""
+    client = get_client_row(actor, client_id, "credentials:read")
+    active = to_credential_records(list_active_rows(client), _organization(actor))
+    return combine_versions(record.version for record in active)
 
 
 def list_credentials_of(actor: Actor, client: Client | ClientRecord) -> list[CredentialRecord]:
-    """List as ``list_credentials`` does, without checking permissions."""
-    organization = get_organization_by_id(actor.organization_id, fresh=False)
-    return to_credential_records(list_credential_rows(client, limit=MAX_LISTED), organization)
+    """List the client's active secrets and its newest 50, newest first, without checking permissions."""
+    rows = list_credential_rows(client, limit=MAX_LISTED)
+    if len(rows) == MAX_LISTED:
+        oldest = rows[-1].id.bytes
+        rows += (row for row in list_active_rows(client) if row.id.bytes < oldest)
+    return to_credential_records(rows, get_organization_by_id(actor.organization_id, fresh=False))
 
 
 @read
@@ -198,8 +216,7 @@ def restore_retiring_secrets(actor: Actor, client_id: str) -> list[CredentialRec
     for _ in range(_MAX_ATTEMPTS):
         client = get_client_row(actor, client_id, "credentials:write")
         require_client_within_permissions(actor, client)
-        now = clock.now()
-        retiring = [row for row in _list_active_rows(client, now) if row.retiring_since is not None]
+        retiring = [row for row in list_active_rows(client) if row.retiring_since is not None]
         if not retiring:
             raise Conflict("No rotation is in progress.", code="no_rotation")
         if not update_client_row(client, {}):
@@ -207,7 +224,7 @@ def restore_retiring_secrets(actor: Actor, client_id: str) -> list[CredentialRec
         for row in retiring:
             _set_expiry(row, row.previous_expires_at, retiring_since=None, previous=None)
             _record_event(actor, "credential.kept", row.id, client)
-        return to_credential_records(_list_active_rows(client, now), _organization(actor))
+        return to_credential_records(list_active_rows(client), _organization(actor))
     raise client_busy_error()
 
 
@@ -345,7 +362,7 @@ def _retire(
 ) -> list[Credential]:
     ends = now + timedelta(seconds=seconds)
     retired = []
-    for row in _list_active_rows(client, now):
+    for row in list_active_rows(client):
         if row.expires_at is not None and row.expires_at <= ends:
             continue
         # During another rotation, cancelling still restores the expiry from before the first one.
@@ -375,11 +392,6 @@ def _set_expiry(
             notified_at=None,
         )
     )
-
-
-def _list_active_rows(client: Client, now: datetime) -> list[Credential]:
-    statement = select(Credential).where(is_active_credential(client, now)).order_by(Credential.id.desc())
-    return list(db.session.scalars(statement, execution_options={"populate_existing": True}))
 
 
 def _refresh_rows(rows: list[Credential]) -> list[Credential]:

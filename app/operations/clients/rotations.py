@@ -22,10 +22,10 @@ from app.operations.clients.credential_revocation import (
 )
 from app.operations.clients.credential_rows import (
     CredentialRecord,
-    list_credential_rows,
+    list_active_rows,
     to_credential_records,
 )
-from app.operations.clients.credentials import MAX_LISTED, restore_retiring_secrets
+from app.operations.clients.credentials import restore_retiring_secrets
 from app.operations.directory.lookups import get_organization_by_id, is_served_here
 from app.operations.mail.notices import notify_administrators
 from app.operations.store import audit, clock
@@ -115,9 +115,7 @@ def load_rotation(client: Client) -> Rotation:
     """Return the rotation of a client whose row the caller can see."""
     organization = get_organization_by_id(client.organization_id)
     live = [
-        record
-        for record in to_credential_records(list_credential_rows(client, limit=MAX_LISTED), organization)
-        if record.is_live
+        record for record in to_credential_records(list_active_rows(client), organization) if record.is_live
     ]
     old = tuple(record for record in live if record.is_retiring)
     if not old:

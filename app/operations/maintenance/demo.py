@@ -228,7 +228,7 @@ def _prepare_app(actor: Actor, app_url: str) -> DemoClient:
     client = clients[0] if clients else register_client(actor, _CLIENTS[0]).client
     if redirect_uri not in client.redirect_uris:
         update_client(actor, client.client_id, {"redirect_uris": [redirect_uri]})
-    for credential in list_credentials(actor, client.client_id):
+    for credential in list_credentials(actor, client.client_id).items:
         with suppress(NotFound, NotRevealable):
             secret = reveal_credential(actor, client.client_id, credential.public_id)
             return DemoClient(client.name, client.client_id, secret)

@@ -127,6 +127,26 @@ def _is_after(columns: Sequence[Any], last: Sequence[Any], *, descending: bool) 
     return here < there if descending else here > there
 
 
+def slice_page(records: Sequence[T], key: str, request: PageRequest) -> Page[T]:
+    """Return one page of records that are all at hand; their attribute ``key`` is a unique text.
+
+    Raises InvalidInput if the last record of the previous page is gone.
+    """
+    start = 0
+    if request.after is not None:
+        keys = [getattr(record, key) for record in records]
+        if request.after[0] not in keys:
+            raise InvalidInput(
+                "What the cursor refers to was deleted. Start again without a cursor.",
+                field="cursor",
+                code="invalid_cursor",
+            )
+        start = keys.index(request.after[0]) + 1
+    shown = tuple(records[start : start + request.size])
+    has_more = len(records) > start + request.size
+    return Page(shown, (getattr(shown[-1], key),) if has_more else None)
+
+
 def merge_pages(pages: Iterable[Page[T]], request: PageRequest) -> Page[T]:
     """Return one page of the items of several that were read for the request, newest id first, each item once."""
     pages = tuple(pages)

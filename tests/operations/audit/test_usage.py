@@ -194,7 +194,7 @@ def test_clients_have_their_days_and_error_rates(place: Place) -> None:
 
 
 def test_usage_is_grouped_by_detail_client_and_secret(place: Place) -> None:
-    secret = list_credentials(place.admin, place.other.client_id)[0]
+    secret = list_credentials(place.admin, place.other.client_id).items[0]
     fact = (place.organization.id, ISSUED, place.other.registered.client.id, secret.id)
     add_past([(place.now, fact, 4)])
 

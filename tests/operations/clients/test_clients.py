@@ -146,7 +146,7 @@ def test_client_with_more_permissions_cannot_be_changed(context: Flask, make: Fa
         lambda: credentials.create_credential(weak, strong),
         lambda: credential_revocation.revoke_credentials(weak, strong),
         lambda: credentials.reveal_credential(
-            weak, strong, credentials.list_credentials(weak, strong)[0].public_id
+            weak, strong, credentials.list_credentials(weak, strong).items[0].public_id
         ),
     ):
         with pytest.raises(Forbidden):
@@ -187,7 +187,7 @@ def test_secrets_are_revoked_when_no_longer_used(admin: Actor) -> None:
     key = {"kty": "EC", "crv": "P-256", "x": "x" * 43, "y": "y" * 43}
     sent = {"token_endpoint_auth_method": "private_key_jwt", "jwks": {"keys": [key]}}
     clients.update_client(admin, made.client.client_id, sent)
-    assert {entry.status for entry in credentials.list_credentials(admin, made.client.client_id)} == {
+    assert {entry.status for entry in credentials.list_credentials(admin, made.client.client_id).items} == {
         "revoked"
     }
     view = lookups.find_client(made.client.client_id, fresh=True)

@@ -32,7 +32,7 @@ def admin(client: MadeClient, make: Factory) -> Actor:
 
 
 def entries(actor: Actor, client: MadeClient) -> dict[str, credential_rows.CredentialRecord]:
-    return {entry.public_id: entry for entry in credentials.list_credentials(actor, client.client_id)}
+    return {entry.public_id: entry for entry in credentials.list_credentials(actor, client.client_id).items}
 
 
 def first_of(client: MadeClient) -> str:

@@ -9,6 +9,7 @@ import pytest
 from flask import Flask
 
 from app.operations.clients import clients, credential_revocation, credential_rows, credentials
+from app.operations.clients.client_usage import get_client_credentials, preview_revocation
 from app.operations.directory import lookups
 from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.store import clock
@@ -30,7 +31,7 @@ def admin(client: MadeClient, make: Factory) -> Actor:
 
 
 def entries(actor: Actor, client: MadeClient) -> dict[str, credential_rows.CredentialRecord]:
-    return {entry.public_id: entry for entry in credentials.list_credentials(actor, client.client_id)}
+    return {entry.public_id: entry for entry in credentials.list_credentials(actor, client.client_id).items}
 
 
 def first_of(client: MadeClient) -> str:
@@ -77,6 +78,22 @@ def test_list_identifies_secrets_without_showing_them(admin: Actor, client: Made
     assert made.secret not in repr(entry)
     names = [entry.name for entry in listed.values()]
     assert len(set(names)) == 2
+
+
+def test_active_secret_is_shown_below_many_revoked_ones(
+    admin: Actor, client: MadeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The portal lists the newest secrets only, but never hides one that works."""
+    monkeypatch.setattr(credentials, "MAX_LISTED", 2)
+    for _ in range(3):
+        made = credentials.create_credential(admin, client.client_id)
+        credential_revocation.revoke_credentials(
+            admin, client.client_id, credential_id=made.credential.public_id
+        )
+    shown = get_client_credentials(admin, client.client_id)
+    assert shown.secrets is not None
+    assert [secret.status for secret in shown.secrets] == ["revoked", "revoked", "active"]
+    assert preview_revocation(admin, client.client_id, first_of(client)).is_last
 
 
 def test_list_shows_use(admin: Actor, client: MadeClient, make: Factory, app: Flask) -> None:

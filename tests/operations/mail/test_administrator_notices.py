@@ -36,7 +36,7 @@ def test_viewed_secret_notifies_administrators_once_an_hour(
     """SE-4."""
     client = make.client(acme)
     actor = make.actor(acme, user=make.user(acme, email="eve@acme.example"))
-    (secret,) = list_credentials(actor, client.client_id)
+    (secret,) = list_credentials(actor, client.client_id).items
     for _ in range(3):
         reveal_credential(actor, client.client_id, secret.public_id)
     deliver()

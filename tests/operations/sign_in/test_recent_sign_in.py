@@ -65,7 +65,7 @@ class World:
 
     def revoke(self, *, spare: bool) -> Act:
         made = self.make.client(self.acme)
-        [first] = list_credentials(self.system, made.client_id)
+        [first] = list_credentials(self.system, made.client_id).items
         if spare:
             create_credential(self.system, made.client_id)
         return lambda actor: revoke_credentials(actor, made.client_id, credential_id=first.public_id)
@@ -259,7 +259,7 @@ def test_last_of_two_secrets_revoked_at_once_requires_a_recent_sign_in(app: Flas
     for _ in range(3):
         made = world.make.client(world.acme)
         create_credential(world.system, made.client_id)
-        secrets = [secret.public_id for secret in list_credentials(world.system, made.client_id)]
+        secrets = [secret.public_id for secret in list_credentials(world.system, made.client_id).items]
 
         def revoke(secret: str, client_id: str = made.client_id) -> object:
             try:

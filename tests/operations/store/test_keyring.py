@@ -55,7 +55,10 @@ def test_secret_moved_to_another_row_or_client_cannot_be_unsealed(
     """SE-6: moving a sealed secret in the database does not reveal it."""
     mine, other = make.machine(organization, "reports:read"), make.machine(organization, "reports:read")
     actor = make.actor(organization, user=make.user(organization))
-    [source], [target] = list_credentials(actor, mine.client_id), list_credentials(actor, other.client_id)
+    [source], [target] = (
+        list_credentials(actor, mine.client_id).items,
+        list_credentials(actor, other.client_id).items,
+    )
     assert reveal_credential(actor, mine.client_id, source.public_id) == mine.secret
     sealed = db.session.scalar(select(Credential.sealed).where(Credential.id == source.id))
     set_row(Credential, Credential.id == target.id, sealed=sealed)

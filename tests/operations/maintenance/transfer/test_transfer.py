@@ -56,7 +56,7 @@ def test_users_clients_keys_and_audit_log_work_after_import(
         signed_in = sign_in(acme.id, moved.user.email, PASSWORD)
         assert isinstance(signed_in, SignedIn)
         system = Actor.system(acme.id, "tests")
-        credential_id = list_credentials(system, moved.client.client_id)[0].public_id
+        credential_id = list_credentials(system, moved.client.client_id).items[0].public_id
         assert reveal_credential(system, moved.client.client_id, credential_id) == moved.client.secret
         verified = verify_audit_log(system)
         # This sign-in and this reveal are pending.
