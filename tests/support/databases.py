@@ -168,7 +168,9 @@ class MariaDBDatabase(Database):
         return self.server.connect(self.name)
 
     def _statements(self) -> list[str]:
-        return [self.query(f"SHOW CREATE TABLE {table}")[0][1] for table in [*self._tables, _KEPT]]
+        shown = (self.query(f"SHOW CREATE TABLE {table}")[0][1] for table in [*self._tables, _KEPT])
+        # MySQL names the character set of a column beside its collation only if the statement did.
+        return [statement.replace(" CHARACTER SET utf8mb4 COLLATE", " COLLATE") for statement in shown]
 
     def dump(self) -> bytes:
         return self.server.dump(self.name)

@@ -152,7 +152,7 @@ def test_recent_failures_are_read_from_the_index_alone(
         list_failure_groups(make.actor(acme))
         count_recent_failures(make.actor(acme))
     asked = [sent for sent in cuts.sent if "failed_requests" in sent]
-    plans = [database.query("EXPLAIN " + sent.replace("%", "%%")) for sent in asked]
+    plans = [database.query("EXPLAIN FORMAT=TRADITIONAL " + sent.replace("%", "%%")) for sent in asked]
     read = [row for plan in plans for row in plan if row[2] == "failed_requests"]
     assert len(read) == 2, plans
     assert all(

@@ -199,7 +199,7 @@ def test_postponing_locks_messages_by_their_primary_key(
         cuts.start()
         assert deliver_due() == 1
     postponing = [sent for sent in cuts.sent if sent.startswith("UPDATE outbox") and " IN (" in sent]
-    plans = [database.query("EXPLAIN " + sent.replace("%", "%%")) for sent in postponing]
+    plans = [database.query("EXPLAIN FORMAT=TRADITIONAL " + sent.replace("%", "%%")) for sent in postponing]
     assert len(plans) == 2 and all({"range", "PRIMARY"} <= {*plan[0]} for plan in plans), plans
 
 
