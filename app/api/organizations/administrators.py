@@ -7,7 +7,7 @@ from typing import Annotated
 
 from flask import request
 
-from app.api.endpoints import Body, Endpoints, show_page, sort_query, text_query
+from app.api.endpoints import Body, Endpoints, search, show_page, sort_query, text_query
 from app.api.representations import CreatedAt, CreatedBy, Representation, Slug, Source, Url, UserId, optional
 from app.operations.organizations import administrators
 from app.operations.organizations.administrators import NewAdministrator
@@ -61,7 +61,11 @@ class Administrator(Representation):
     "/organizations/<slug>/admins",
     scope="admins:read",
     returns=Administrator,
-    query=(text_query("role", "Users with this role."), sort_query("created_at")),
+    query=(
+        search("Part of an email address or a name, or a complete user ID."),
+        text_query("role", "Users with this role."),
+        sort_query("created_at"),
+    ),
 )
 def list_administrators(context: ApiContext, slug: str) -> object:
     """List the administrators.
@@ -73,6 +77,7 @@ def list_administrators(context: ApiContext, slug: str) -> object:
         f"admins {slug}",
         administrators.list_administrators,
         slug,
+        query=context.parameters.get("q"),
         role=context.parameters.get("role"),
         descending=is_descending(context.parameters, "created_at"),
     )

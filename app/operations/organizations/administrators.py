@@ -32,6 +32,7 @@ from app.operations.users.role_assignments import (
     require_grantable,
     require_other_administrator,
 )
+from app.operations.users.users import where_user_matches
 from app.rules.actor import Actor
 from app.rules.directory.permissions import ADMIN, MEMBER, effective_roles
 from app.rules.errors import InvalidInput, NotFound, PreconditionFailed
@@ -97,12 +98,14 @@ def list_administrators(
     slug: str,
     page_request: PageRequest = PageRequest(),
     *,
+    query: str | None = None,
     role: str | None = None,
     descending: bool = False,
 ) -> Page[AdministratorRecord]:
     """List the role assignments of the organization, in the order in which they were made.
 
-    Members are users, not administrators: they are listed only if their ``role`` is asked for.
+    Members are users, not administrators: they are listed only if their ``role`` is asked for. ``query`` is a part of
+    an email or name, or a whole ``usr_…``.
     """
     inside, organization = enter_organization(actor, slug)
     inside.require("admins:read")
@@ -113,6 +116,8 @@ def list_administrators(
         if role not in effective_roles(organization.settings):
             raise InvalidInput("There is no such role.", field="role", code="unknown_role")
         statement = statement.where(RoleAssignment.role == role)
+    if query:
+        statement = where_user_matches(statement, query)
     return read_page(statement, (RoleAssignment.id,), page_request, descending=descending).map(
         lambda row: _record(organization, row)
     )

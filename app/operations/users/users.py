@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from msgspec import Struct, field
-from sqlalchemy import ColumnElement, bindparam, exists, func, or_, select
+from sqlalchemy import ColumnElement, Select, bindparam, exists, func, or_, select
 
 from app.fast_path.compiled_query import CompiledQuery, list_parameters, list_values, size_of_list
 from app.models.user import ACTIVE, DELETED, DISABLED, RoleAssignment, User
@@ -180,6 +180,12 @@ _LIST = PageQuery(
         User.status != DELETED, *(_CONDITIONS[name] for name in sorted(given & _CONDITIONS.keys()))
     )
 )
+
+
+def where_user_matches(statement: Select[Any], query: str) -> Select[Any]:
+    """Return the statement with only the users that ``list_users`` finds with this ``query``."""
+    values = _searched(query)
+    return statement.where(*(_CONDITIONS[name] for name in _CONDITIONS if name in values)).params(values)
 
 
 def _searched(query: str) -> dict[str, Any]:

@@ -20,6 +20,10 @@ def test_administrator_can_be_added_listed_read_and_removed(http: FlaskClient, m
     assert http.get(added.headers["Location"], headers=headers).get_json()["data"] == data
     listed = http.get(f"{path}?role=auditor", headers=headers).get_json()
     assert listed == {"success": True, "data": [data], "meta": {"next_cursor": None}}
+    for query in (ada.public_id, ada.email[1:].upper()):
+        assert http.get(path, query_string={"q": query}, headers=headers).get_json()["data"] == [data]
+    for query in ("%", ada.public_id[:-1], "nobody"):
+        assert http.get(path, query_string={"q": query}, headers=headers).get_json()["data"] == []
     again = http.post(path, json={"user_id": ada.public_id, "role": "auditor"}, headers=headers)
     assert (again.status_code, again.get_json()["error"]) == (409, "already_administrator")
     assert http.delete(added.headers["Location"], headers=headers).status_code == 200
