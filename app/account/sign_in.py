@@ -121,11 +121,14 @@ def sign_in_page(organization: str) -> Response:
     if form.is_submitted():
         return sign_in_form(org, pending, form, code=400)
     session = session_for(org.id)
-    if session is not None and pending is None and "reauthenticate" not in request.args:
+    wants_another = "account" in request.args
+    may_sign_in_again = pending is not None or wants_another or "reauthenticate" in request.args
+    if session is not None and not may_sign_in_again:
         return redirect(_home(org, bool(session.permissions)), 303)
-    hint = pending.sent.get("login_hint", "") if pending is not None else request.args.get("login_hint", "")
-    if not hint and session is not None and "account" not in request.args:
-        hint = session.user_email
+    hint = ""
+    if not wants_another:
+        sent = pending.sent if pending is not None else request.args
+        hint = sent.get("login_hint", "") or (session.user_email if session is not None else "")
     form.email.data = hint[:254]
     return sign_in_form(
         org, pending, form, is_reauthentication=session is not None and hint == session.user_email

@@ -278,6 +278,7 @@ def _entry(
         **branding_of(organization),
         user={"email": session.user_email},
         form=form,
+        here=_address(organization.slug, _readable(typed)),
     )
     return make_response(page, code)
 

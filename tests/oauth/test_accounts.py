@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from html import unescape
 
 import pytest
 
@@ -71,6 +73,16 @@ def test_account_chooser_can_switch_to_another_account(flow: Flow) -> None:
     values = dict(form.values) | {"email": other.email, "password": other.password}
     back = flow.http.get(location(flow.http.post(form.action, data=values)))
     assert subject_of_answer(someone, back) == other.public_id
+
+
+def test_not_you_on_the_consent_page_asks_for_another_account(asking: Flow) -> None:
+    """The sign-in page neither fills in the signed-in user's email nor asks for their password."""
+    flow = asking
+    page = flow.consent()
+    link = unescape(re.findall(r'href="([^"]*)">Not you\?', page.text)[0])
+    sign_in = flow.http.get(link)
+    assert sign_in.status_code == 200 and flow.user.email not in sign_in.text
+    assert "to continue to" in sign_in.text and 'id="confirm"' not in sign_in.text
 
 
 def test_account_chooser_uses_the_account_it_showed(flow: Flow) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
+from html import unescape
 from typing import Any
 
 import pytest
@@ -53,6 +55,16 @@ def test_device_page_returns_after_sign_in(http: FlaskClient, make: Factory, use
     assert back.status_code == 303
     page = http.get(back.headers["Location"])
     assert f'value="{codes["user_code"]}"' in page.text
+
+
+def test_not_you_asks_for_another_account_and_keeps_the_code(device: Device, user: MadeUser) -> None:
+    code = device.code()["user_code"]
+    page = device.http.get(f"{device.page_path}?user_code={code}")
+    link = unescape(re.findall(r'href="([^"]*)">Not you\?', page.text)[0])
+    sign_in = device.http.get(link)
+    assert sign_in.status_code == 200 and user.email not in sign_in.text
+    form = Page("", sign_in.status_code, sign_in.text).form_with("login-submit")
+    assert dict(form.values)["next"] == f"{device.page_path}?user_code={code}"
 
 
 def test_only_a_plausible_code_is_prefilled_from_the_link(device: Device) -> None:
