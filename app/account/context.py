@@ -13,7 +13,7 @@ from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.directory.users import UserSnapshot, get_user
 from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.store.rows import Page
-from app.operations.users.email_change import EmailVerificationEnded
+from app.operations.users.email_change import EmailVerificationEnded, WrongAccount
 from app.operations.users.password_resets import ResetEnded
 from app.rules.actor import Actor
 from app.rules.errors import DomainError, NotFound, TooManyRequests, Unavailable
@@ -71,6 +71,9 @@ def _way_back(error: DomainError, slug: str | None) -> tuple[str, str]:
         return "/login", lazy_gettext("Choose an organization")
     if isinstance(error, EmailVerificationEnded):
         return f"{home}/account/email", lazy_gettext("Request a new link")
+    if isinstance(error, WrongAccount):
+        query = urlencode({"account": "another", "next": request.path})
+        return f"{home}/login?{query}", lazy_gettext("Use another account")
     if isinstance(error, ResetEnded):
         return f"{home}/forgot", lazy_gettext("Request a new link")
     return f"{home}/login", lazy_gettext("Back to sign in")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from html import unescape
 from typing import Any
 from urllib.parse import quote
 
@@ -133,6 +134,9 @@ def test_oi5_email_link_requires_the_right_account(
     assert "/login" in stranger.post(link).location
     stranger.sign_in(make.user(acme))
     assert (answer := stranger.get(link)).status_code == 403 and "another account" in answer.text
+    way = unescape(re.findall(r'href="([^"]*)">Use another account', answer.text)[0])
+    other = stranger.get(way)
+    assert other.status_code == 200 and f'name="next" value="{link}"' in other.text
     stranger.get(page)
     assert stranger.post(link).status_code == 403
     assert ada.email in visitor.get(page).text
