@@ -19,7 +19,7 @@ from app.rules.actor import Actor
 from app.rules.errors import DomainError, NotFound, TooManyRequests, Unavailable
 from app.rules.languages.translation import lazy_gettext
 from app.web.branding import branding_of
-from app.web.browser_session import page_decorator, set_sign_in
+from app.web.browser_session import page_decorator, return_to_page, set_sign_in
 from app.web.error_pages import page_of_error
 from app.web.flash import flash, take_flash
 from app.web.forms import PageForm
@@ -42,7 +42,7 @@ def show_error(error: DomainError) -> BaseResponse:
     """Show an error as a page, or ask for a fresh sign-in that leads back here."""
     slug = (request.view_args or {}).get("organization")
     if isinstance(error, FreshSignInRequired) and slug:
-        query = urlencode({"next": request.path, "reauthenticate": "1"})
+        query = urlencode({**return_to_page(), "reauthenticate": "1"})
         return redirect(f"/organizations/{slug}/login?{query}", 303)
     title = (
         lazy_gettext("Page not found")

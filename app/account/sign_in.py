@@ -270,6 +270,7 @@ def sign_in_form(
         confirmed="confirmed" in request.args,
         reset=request.args.get("reset"),
         ended="ended" in request.args,
+        unsaved="unsaved" in request.args,
         can_register=is_registration_open(organization.settings),
         wants_account=pending is not None and "create" in pending.sent.get("prompt", "").split(),
         password_enabled=organization.settings["authentication"]["password"]["enabled"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 from flask import Blueprint, make_response, redirect, render_template, request
 from msgspec import Struct, field
@@ -23,7 +23,7 @@ from app.portal.charts import meter, sparkline
 from app.rules.actor import Actor
 from app.rules.directory.permissions import BUILT_IN_ROLES, effective_roles
 from app.rules.errors import DomainError, Forbidden, NotFound, TooManyRequests
-from app.web.browser_session import actor_for, current_sessions, page_decorator, session_for
+from app.web.browser_session import actor_for, current_sessions, page_decorator, return_to_page, session_for
 from app.web.error_pages import error_response, page_of_error
 from app.web.flash import Notice, flash, take_flash
 from app.web.forms import PageForm
@@ -228,22 +228,8 @@ def sign_in_url(slug: str, *, again: bool = False) -> str:
 
     ``again`` asks a signed-in user to sign in again.
     """
-    parameters = {"next": _page_to_return_to()}
-    if again:
-        parameters["reauthenticate"] = "1"
-    return f"/organizations/{slug}/login?{urlencode(parameters)}"
-
-
-def _page_to_return_to() -> str:
-    """Return the path of this page. A path that only accepts POST returns to the page with its form."""
-    if request.url_rule is None or "GET" in (request.url_rule.methods or ()):
-        # Werkzeug adds a "?" to the path of a request without a query.
-        return request.full_path.rstrip("?")
-    page = urlsplit(request.referrer or "")
-    home = f"/portal/{(request.view_args or {}).get('organization', '')}"
-    if page.netloc != request.host or not f"{page.path}/".startswith(f"{home}/"):
-        return home
-    return f"{page.path}?{page.query}" if page.query else page.path
+    parameters = {"reauthenticate": "1"} if again else {}
+    return f"/organizations/{slug}/login?{urlencode({**return_to_page(), **parameters})}"
 
 
 def home_slug(actor: Actor) -> str | None:

@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 from flask import Blueprint, Flask, Request, g, redirect, request, session
 from flask.sessions import SessionInterface, SessionMixin
@@ -117,13 +117,29 @@ def load_signed_in_user(_request: object) -> SignedInUser | None:
 def redirect_to_sign_in() -> Response:
     """Redirect to the sign-in page of the organization in the URL, which leads back to this page."""
     slug = (request.view_args or {})["organization"]
-    if request.method in {"GET", "HEAD"}:
+    return redirect(f"/organizations/{slug}/login?{urlencode(return_to_page())}", 303)
+
+
+def return_to_page() -> dict[str, str]:
+    """Return the parameters of a sign-in page that leads back to this page.
+
+    A path that only accepts POST returns to the page with its form. After a POST, ``unsaved`` lets the sign-in page say
+    that nothing was changed.
+    """
+    unsaved = {} if request.method in _SAFE else {"unsaved": "1"}
+    return {"next": _page_to_return_to(), **unsaved}
+
+
+def _page_to_return_to() -> str:
+    if request.url_rule is None or "GET" in (request.url_rule.methods or ()):
         # Werkzeug adds a "?" to the path of a request without a query.
-        following = request.full_path.rstrip("?")
-    else:
-        # A path that only accepts POST cannot be opened after the sign-in.
-        following = request.path if request.blueprint == "portal" else f"/organizations/{slug}/account"
-    return redirect(f"/organizations/{slug}/login?{urlencode({'next': following})}", 303)
+        return request.full_path.rstrip("?")
+    slug = (request.view_args or {}).get("organization", "")
+    home = f"/portal/{slug}" if request.blueprint == "portal" else f"/organizations/{slug}/account"
+    page = urlsplit(request.referrer or "")
+    if page.netloc != request.host or not f"{page.path}/".startswith(f"{home}/"):
+        return home
+    return f"{page.path}?{page.query}" if page.query else page.path
 
 
 def session_for(organization_id: str) -> SessionRecord | None:

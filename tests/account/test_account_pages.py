@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from flask import Flask
@@ -11,7 +12,7 @@ from app.operations.directory.users import get_user
 from app.operations.sign_in.sessions import find_session
 from app.operations.users.invitations import create_invitation
 from app.operations.users.user_changes import update_user
-from tests.account.conftest import Visitor
+from tests.account.conftest import SAME_ORIGIN, Visitor
 from tests.factories import PASSWORD
 
 NEW = "nine small otters in a kiln"
@@ -182,3 +183,36 @@ def test_invitation_at_another_organization_is_not_found(make: Any, app: Flask, 
 @pytest.mark.parametrize("token", ["x", "gth_iv_" + "0" * 59, "%00", "a" * 300])
 def test_invalid_invitation_token_shows_a_page(visitor: Visitor, acme: Any, token: str) -> None:
     assert visitor.get(f"/organizations/{acme.slug}/invite/{token}").status_code in (404, 409)
+
+
+def test_form_of_an_ended_session_says_that_nothing_was_changed(
+    make: Any, at_home: Visitor, acme: Any
+) -> None:
+    """The sign-in leads back to the page with the form."""
+    at_home.get(url(acme, "profile"))
+    at_home.http.delete_cookie(make.cookie_name(acme), domain="localhost")
+    sent = at_home.post(url(acme, "profile"), name="Ada King")
+    assert parse_qs(urlsplit(sent.location).query) == {"next": [url(acme, "profile")], "unsaved": ["1"]}
+    page = at_home.get(sent.location)
+    assert 'id="unsaved"' in page.text and f'name="next" value="{url(acme, "profile")}"' in page.text
+
+
+@pytest.mark.parametrize(
+    ("path", "referrer", "following"),
+    [
+        ("account/sessions/end-others", "account/sessions", "account/sessions"),
+        ("account/security/passkeys/x/remove", "account/security/passkeys/x", "account/security/passkeys/x"),
+        ("account/sessions/end-others", "", "account"),
+        ("account/sessions/end-others", "login", "account"),
+    ],
+)
+def test_sign_in_after_a_button_leads_to_its_page(
+    make: Any, at_home: Visitor, acme: Any, path: str, referrer: str, following: str
+) -> None:
+    """A path that only accepts POST would be "Page not found" after the sign-in."""
+    home = f"/organizations/{acme.slug}"
+    at_home.get(url(acme, "sessions"))
+    at_home.http.delete_cookie(make.cookie_name(acme), domain="localhost")
+    headers = {**SAME_ORIGIN, "Referer": f"http://localhost{home}/{referrer}"}
+    sent = at_home.post(f"{home}/{path}", headers=headers)
+    assert parse_qs(urlsplit(sent.location).query)["next"] == [f"{home}/{following}"]
