@@ -7,6 +7,7 @@ from werkzeug.wrappers import Response
 
 from app.account.context import AccountContext, account_page, organization_page
 from app.account.forms import ChangeEmailForm, DeleteAccountForm, ProfileForm
+from app.operations.sign_in.reauthentication import require_fresh_sign_in
 from app.operations.users.deletion import can_delete_account, delete_own_account, preview_account_deletion
 from app.operations.users.email_change import (
     EmailVerificationEnded,
@@ -71,6 +72,9 @@ def email_page(context: AccountContext) -> Response:
 
     The response does not reveal whether another account has the email.
     """
+    if can_verify_emails():
+        # Before the form is filled in, which would be empty after the sign-in.
+        require_fresh_sign_in(context.actor)
     form = ChangeEmailForm()
     if form.validate_on_submit():
         with form.show_errors(InvalidInput, TooManyRequests, Conflict):
@@ -95,7 +99,7 @@ def verify_email_page(context: AccountContext, token: str) -> Response:
     form = PageForm()
     if form.validate_on_submit():
         has_revoked = verify_email(context.actor, token, known_cookie=known_browser(context.organization.id))
-        return context.done("/email", "address-first" if has_revoked else "address")
+        return context.done("/profile", "address-first" if has_revoked else "address")
     return organization_page("account/confirm_address.html", context.organization, form=form, proof=proof)
 
 

@@ -11,10 +11,13 @@ from urllib.parse import quote
 import pytest
 from flask import Flask
 
+from app.models.session import Session
 from app.operations.sign_in import sign_in_limits
+from app.operations.store import clock
 from app.rules.sign_in.passwords import Lockout
 from tests.account.conftest import Visitor
 from tests.factories import PASSWORD
+from tests.support.authenticator import set_rows
 from tests.support.mail_server import Mailbox
 
 Deliver = Callable[[], int]
@@ -114,8 +117,27 @@ def test_email_is_changed_by_the_link(
     link = box.links()[0].removeprefix("http://localhost")
     assert NEW in visitor.get(link).text and ada.email in visitor.get(page).text
     visitor.get(link)
-    assert visitor.post(link).location == page
-    assert NEW in visitor.get(page).text, "still signed in here"
+    profile = f"/organizations/{acme.slug}/account/profile"
+    assert visitor.post(link).location == profile
+    assert NEW in visitor.get(profile).text, "still signed in here"
+
+
+def test_email_page_requires_a_recent_sign_in_before_anything_is_typed(
+    app: Flask, visitor: Visitor, acme: Any, ada: Any, box: Mailbox, deliver: Deliver
+) -> None:
+    """The link in the email needs none."""
+    visitor.sign_in(ada)
+    page = f"/organizations/{acme.slug}/account/email"
+    visitor.get(page)
+    visitor.post(page, email=NEW)
+    deliver()
+    with app.app_context():
+        set_rows(Session, authenticated_at=clock.now().replace(year=2020))
+    assert "reauthenticate=1" in visitor.get(page).location
+    link = box.links()[0].removeprefix("http://localhost")
+    visitor.get(link)
+    done = visitor.post(link).location
+    assert NEW in visitor.get(done).text
 
 
 def test_oi5_email_link_requires_the_right_account(
@@ -143,7 +165,7 @@ def test_oi5_email_link_requires_the_right_account(
     elsewhere = Visitor(app)
     elsewhere.sign_in(ada)
     elsewhere.get(link)
-    assert elsewhere.post(link).location == page
+    assert elsewhere.post(link).location == f"/organizations/{acme.slug}/account/profile"
 
 
 def test_recognized_browser_cookie_lasts_a_year_and_signs_nobody_in(

@@ -85,7 +85,7 @@ def test_user_registers_verifies_and_changes_email(chromium: Any, server: LiveSe
         page.goto(link)
         check(page)
         page.click("#confirm-submit")
-        page.wait_for_url("**/account/email**")
+        page.wait_for_url("**/account/profile")
         assert "newer@example.com" in page.inner_text("main")
 
 
