@@ -19,6 +19,7 @@ from app.operations.users.password_resets import (
 from app.rules.errors import InvalidInput, TooManyRequests
 from app.web.browser_session import known_browser, set_known_browser
 from app.web.headers import page_class
+from app.web.languages import page_language
 from app.web.request_log import request_id
 
 
@@ -32,7 +33,13 @@ def forgot_password_page(organization: str) -> Response:
         form.email.data = request.args.get("email", "")[:254]
     if form.validate_on_submit():
         with form.show_errors(InvalidInput, TooManyRequests):
-            request_reset(org, form.email.data, ip_address=request.remote_addr, request_id=request_id())
+            request_reset(
+                org,
+                form.email.data,
+                ip_address=request.remote_addr,
+                request_id=request_id(),
+                page_language=page_language(),
+            )
             return redirect(f"/organizations/{org.slug}/forgot?sent=1", 303)
     return organization_page(
         "account/forgot.html",

@@ -23,6 +23,7 @@ from app.web.browser_session import clear_sign_in, known_browser
 from app.web.flash import flash
 from app.web.forms import PageForm, attribute_data, attribute_fields, attribute_values, with_attributes
 from app.web.headers import page_class
+from app.web.languages import page_language
 
 
 @account_page("/account", "GET")
@@ -78,7 +79,7 @@ def email_page(context: AccountContext) -> Response:
     form = ChangeEmailForm()
     if form.validate_on_submit():
         with form.show_errors(InvalidInput, TooManyRequests, Conflict):
-            request_email_verification(context.actor, form.email.data)
+            request_email_verification(context.actor, form.email.data, page_language=page_language())
             return context.done("/email", "proof")
     return context.render(
         "account/email.html",

@@ -39,6 +39,7 @@ from app.rules.errors import Conflict, InvalidInput, TooManyRequests
 from app.rules.sign_in.passkeys import InvalidPasskeyResponse
 from app.rules.users.profile import require_invitation_by_password
 from app.web.headers import page_class
+from app.web.languages import page_language
 from app.web.request_log import request_id
 
 _SHOWN = (InvalidInput, Conflict, InvalidPasskeyResponse, PasskeyNotVerified, InvalidChallenge)
@@ -64,6 +65,7 @@ def sign_up_page(organization: str) -> Response:
                 password=form.password.data,
                 ip_address=request.remote_addr,
                 request_id=request_id(),
+                page_language=page_language(),
             )
             return redirect(_sign_in_url(org, registered="1"), 303)
     return organization_page(

@@ -155,7 +155,8 @@ def test_oi5_email_link_requires_the_right_account(
     stranger.get(f"/organizations/{acme.slug}/login")
     assert "/login" in stranger.post(link).location
     stranger.sign_in(make.user(acme))
-    assert (answer := stranger.get(link)).status_code == 403 and "another account" in answer.text
+    answer = stranger.get(link)
+    assert answer.status_code == 403 and "another account" in answer.text
     way = unescape(re.findall(r'href="([^"]*)">Use another account', answer.text)[0])
     other = stranger.get(way)
     assert other.status_code == 200 and f'name="next" value="{link}"' in other.text

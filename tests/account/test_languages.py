@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from html import unescape
 from typing import Any
 
@@ -15,9 +16,10 @@ from app.models.user import User
 from app.operations.organizations.settings import update_settings
 from app.operations.store.transactions import transaction
 from app.rules.languages.translation import catalog_of
-from tests.account.conftest import Visitor
+from tests.account.conftest import SAME_ORIGIN, Visitor
 from tests.factories import PASSWORD
 from tests.support.authenticator import with_app
+from tests.support.mail_server import Mailbox
 
 GERMAN = {"Accept-Language": "de-CH, en;q=0.5"}
 FRENCH = {"Accept-Language": "fr, it;q=0.8"}
@@ -223,3 +225,50 @@ def test_language_needs_no_query(
     statements.clear()
     visitor.get(path)
     assert german == len(statements)
+
+
+def test_email_of_a_sign_up_is_in_the_language_of_its_page(
+    make: Any, visitor: Visitor, box: Mailbox, deliver: Callable[[], int]
+) -> None:
+    """A new account has no profile that names a language."""
+    acme = make.organization(name="Acme", settings={"authentication": {"registration": {"mode": "open"}}})
+    path = f"/organizations/{acme.slug}/register"
+    visitor.get(path)
+    form = {"name": "Jörg", "email": "joerg@example.com", "password": PASSWORD}
+    assert visitor.post(path, headers={**SAME_ORIGIN, **GERMAN}, **form).status_code == 303
+    deliver()
+    assert box.mails[0]["Subject"] == "Ihr Konto bei Acme bestätigen"
+
+
+@pytest.mark.parametrize(
+    ("own", "subject"), [(None, "Ihr Passwort bei Acme zurücksetzen"), ("en-US", "Reset your Acme password")]
+)
+def test_reset_email_is_in_the_language_of_the_user_or_else_of_the_page(
+    app: Flask,
+    visitor: Visitor,
+    acme: Any,
+    ada: Any,
+    box: Mailbox,
+    deliver: Callable[[], int],
+    own: str | None,
+    subject: str,
+) -> None:
+    if own is not None:
+        reads(app, ada, own)
+    path = f"/organizations/{acme.slug}/forgot"
+    visitor.get(path)
+    visitor.post(path, headers={**SAME_ORIGIN, **GERMAN}, email=ada.email)
+    deliver()
+    assert box.mails[0]["Subject"] == subject
+
+
+def test_email_to_a_new_address_is_in_the_language_of_its_user(
+    app: Flask, visitor: Visitor, acme: Any, ada: Any, box: Mailbox, deliver: Callable[[], int]
+) -> None:
+    reads(app, ada, "de-DE")
+    visitor.sign_in(ada)
+    path = f"/organizations/{acme.slug}/account/email"
+    visitor.get(path)
+    visitor.post(path, email="ada@new.example")
+    deliver()
+    assert box.mails[-1]["Subject"] == "E-Mail-Adresse für Acme bestätigen"

@@ -81,10 +81,17 @@ def read_email(organization_id: str, payload: Mapping[str, str]) -> Email:
     return Email(**open_payload(organization_id, KIND, payload))
 
 
-def language_of(organization: OrganizationSnapshot, profile: Mapping[str, Any]) -> str:
-    """Return the language of an email to the user with this profile."""
+def language_of(
+    organization: OrganizationSnapshot, profile: Mapping[str, Any], page_language: str | None = None
+) -> str:
+    """Return the language of an email to the user with this profile.
+
+    ``page_language`` is that of the page on which the email was requested, for users who have not chosen one.
+    """
     return language_for(
-        own=profile.get("locale"), default=organization.settings["localization"]["default_locale"]
+        own=profile.get("locale"),
+        accepted=() if page_language is None else (page_language,),
+        default=organization.settings["localization"]["default_locale"],
     )
 
 

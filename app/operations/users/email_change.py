@@ -17,7 +17,7 @@ from app.models.base import has_key
 from app.models.user import ACTIVE, User
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.directory.snapshots import OrganizationSnapshot
-from app.operations.directory.users import find_user_by_email, hold_user, update_user_row
+from app.operations.directory.users import find_user_by_email, get_user, hold_user, update_user_row
 from app.operations.grants.revocation import revoke_grants_of_user
 from app.operations.mail import emails
 from app.operations.mail.notices import Notice, notify_user
@@ -103,9 +103,10 @@ def can_verify_emails() -> bool:
     return emails.is_possible()
 
 
-def request_email_verification(actor: Actor, email: str) -> None:
+def request_email_verification(actor: Actor, email: str, *, page_language: str | None = None) -> None:
     """Send a link that verifies the email and makes it that of the actor's account.
 
+    The email is in the language that the actor has chosen, or else in ``page_language``.
     Nothing reveals whether another account has it. Raises Forbidden if members may not change their profile
     or the domain is not allowed, InvalidInput naming ``email``, Conflict without a mail server,
     FreshSignInRequired, TooManyRequests. Audit: ``user.email_proof_requested``.
@@ -130,7 +131,7 @@ def request_email_verification(actor: Actor, email: str) -> None:
             "You requested too many links. Check your email, or try again in an hour.",
             Limit(bucket, _HOURLY),
         )
-    _send(actor, organization, user_id, email.strip(), canonical)
+    _send(actor, organization, user_id, email.strip(), canonical, page_language)
 
 
 @read
@@ -224,13 +225,19 @@ def _require_allowed(
 
 @transaction
 def _send(
-    actor: Actor, organization: OrganizationSnapshot, user_id: UUID, email: str, canonical: str
+    actor: Actor,
+    organization: OrganizationSnapshot,
+    user_id: UUID,
+    email: str,
+    canonical: str,
+    page_language: str | None,
 ) -> None:
     organization_url = f"{organization.base_url}/organizations/{organization.slug}"
     existing_user = find_user_by_email(organization.id, email)
     if existing_user is not None and existing_user.id != user_id:
         values = {"email": email, "link": f"{organization_url}/login", "forgot": f"{organization_url}/forgot"}
-        emails.send(organization, email, "account_exists", values)
+        language = emails.language_of(organization, existing_user.profile, page_language)
+        emails.send(organization, email, "account_exists", values, language=language)
         # A new link would replace the previous one. If the previous link still worked, the requester would learn
         # that another account has the email (EN-1).
         account_links.revoke_links(organization.id, user_id, EMAIL_VERIFICATION)
@@ -248,7 +255,10 @@ def _send(
             "link": f"{organization_url}/confirm-address/{token}",
             "until": expires_at.isoformat(),
         }
-        emails.send(organization, email, "confirm_address", values, until=expires_at)
+        # A new email has no profile that names a language.
+        profile = get_user(organization.id, user_id).profile
+        language = emails.language_of(organization, profile, page_language)
+        emails.send(organization, email, "confirm_address", values, until=expires_at, language=language)
     audit.record_user_event(actor, "user.email_proof_requested", user_id, after={"email": canonical})
 
 

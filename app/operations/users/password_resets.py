@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -101,10 +102,17 @@ def can_email_reset_links(organization: OrganizationSnapshot) -> bool:
     return bool(recovery["password_reset"] and emails.is_possible())
 
 
-def send_reset_link(organization: OrganizationSnapshot, email: str, link: str, expires_at: datetime) -> None:
+def send_reset_link(
+    organization: OrganizationSnapshot,
+    email: str,
+    link: str,
+    expires_at: datetime,
+    *,
+    language: str | None = None,
+) -> None:
     """Email the link to the user, in the transaction that created it."""
     values = {"email": email, "link": link, "until": expires_at.isoformat()}
-    emails.send(organization, email, "password_reset", values, until=expires_at)
+    emails.send(organization, email, "password_reset", values, until=expires_at, language=language)
 
 
 @transaction
@@ -182,10 +190,16 @@ def is_password_recovery_offered(organization: OrganizationSnapshot) -> bool:
 
 
 def request_reset(
-    organization: OrganizationSnapshot, email: str, *, ip_address: str | None, request_id: str | None
+    organization: OrganizationSnapshot,
+    email: str,
+    *,
+    ip_address: str | None,
+    request_id: str | None,
+    page_language: str | None = None,
 ) -> None:
     """Queue an email with a reset link, if there is an account with the email.
 
+    ``page_language`` is the language of the email to a user who has not chosen one.
     The response is the same for every email (EN-1), and requests beyond the hourly limit of an account are
     ignored silently. Raises Forbidden if this is not offered, InvalidInput for an invalid email,
     TooManyRequests for the network.
@@ -203,7 +217,15 @@ def request_reset(
     )
     account = Limit(bucket_key("recovery account", canonical), _PER_ACCOUNT)
     if not rate_limits.record_attempt(organization.id, account).retry_after:
-        _enqueue(organization, canonical, ip_address, request_id)
+        _enqueue(
+            organization,
+            {
+                "email": canonical,
+                "address": ip_address,
+                "request_id": request_id,
+                "page_language": page_language,
+            },
+        )
 
 
 @transaction
@@ -220,7 +242,9 @@ def deliver_reset_link(message: Message) -> None:
     if user is None or not user.is_active:
         return
     token, expires_at = create_reset_link(organization, user.id, is_mailed=True)
-    send_reset_link(organization, user.email, reset_url(organization, token), expires_at)
+    # Absent from a message that an earlier release has queued.
+    language = emails.language_of(organization, user.profile, request.get("page_language"))
+    send_reset_link(organization, user.email, reset_url(organization, token), expires_at, language=language)
     anonymous = Actor.anonymous(organization.id, request["address"], request["request_id"])
     audit.record_user_event(anonymous, "user.password_reset_requested", user.id)
 
@@ -280,8 +304,5 @@ def _reset_ended() -> ResetEnded:
 
 
 @transaction
-def _enqueue(
-    organization: OrganizationSnapshot, canonical: str, ip_address: str | None, request_id: str | None
-) -> None:
-    values = {"email": canonical, "address": ip_address, "request_id": request_id}
+def _enqueue(organization: OrganizationSnapshot, values: Mapping[str, str | None]) -> None:
     emails.enqueue_sealed(organization.id, RECOVERY_MESSAGE, values, receiver="recovery")

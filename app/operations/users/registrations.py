@@ -91,13 +91,17 @@ def process_registration(message: Message) -> None:
     request = open_payload(organization.id, REGISTRATION_MESSAGE, message.payload)
     anonymous = Actor.anonymous(organization.id, request["address"], request["request_id"])
     organization_url = f"{organization.base_url}/organizations/{organization.slug}"
-    if find_user_by_email(organization.id, request["email"]) is not None:
+    existing_user = find_user_by_email(organization.id, request["email"])
+    profile = existing_user.profile if existing_user is not None else {}
+    # Absent from a message that an earlier release has queued.
+    language = emails.language_of(organization, profile, request.get("page_language"))
+    if existing_user is not None:
         values = {
             "email": request["email"],
             "link": f"{organization_url}/login",
             "forgot": f"{organization_url}/forgot",
         }
-        emails.send(organization, request["email"], "account_exists", values)
+        emails.send(organization, request["email"], "account_exists", values, language=language)
         audit.record(anonymous, "user.registration_refused", "user", after={"email": request["email"]})
         return
     token, record = _store(organization, request)
@@ -114,7 +118,14 @@ def process_registration(message: Message) -> None:
         "link": f"{organization_url}/confirm/{token}",
         "until": record.expires_at.isoformat(),
     }
-    emails.send(organization, record.email, "confirm_registration", values, until=record.expires_at)
+    emails.send(
+        organization,
+        record.email,
+        "confirm_registration",
+        values,
+        until=record.expires_at,
+        language=language,
+    )
 
 
 @read

@@ -62,15 +62,16 @@ def register_user(
     password: str,
     ip_address: str | None,
     request_id: str | None,
+    page_language: str | None = None,
 ) -> None:
     """Register a user, or create the account at once if emails are not verified.
 
     Nothing reveals whether the email has an account already (EN-1): the work and the result are the same, and
     the password is used only for a new account. If ``authentication.registration.verify_email`` is on, the
-    outbox continues (``registrations.process_registration``), and requests beyond the hourly limit of a
-    mailbox are ignored silently. Raises Forbidden if registration is not open, InvalidInput naming every
-    wrong field, TooManyRequests, Unavailable. Audit, if the account is created here: ``user.registered`` or
-    ``user.registration_refused``.
+    outbox continues (``registrations.process_registration``) with an email in ``page_language``, and requests
+    beyond the hourly limit of a mailbox are ignored silently. Raises Forbidden if registration is not open,
+    InvalidInput naming every wrong field, TooManyRequests, Unavailable. Audit, if the account is created here:
+    ``user.registered`` or ``user.registration_refused``.
     """
     require_registration_open(organization)
     found = ValidationErrors()
@@ -105,8 +106,9 @@ def register_user(
         return
     mailbox = Limit(bucket_key("registration address", canonical_email(email) or ""), _PER_MAILBOX)
     if not rate_limits.record_attempt(organization.id, mailbox).retry_after:
-        values = {"email": email, "name": name, "password_hash": password_hash}
-        _enqueue(organization.id, {**values, "address": ip_address, "request_id": request_id})
+        values: dict[str, Any] = {"email": email, "name": name, "password_hash": password_hash}
+        values |= {"address": ip_address, "request_id": request_id, "page_language": page_language}
+        _enqueue(organization.id, values)
 
 
 @transaction
