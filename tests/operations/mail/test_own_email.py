@@ -81,6 +81,7 @@ def test_email_change_ends_sessions_and_notifies_the_old_email(
         ada.email,
         "The email of your Acme account was changed",
     )
+    assert "UTC, from the IP address 192.0.2.7. Emails about" in plain(box.mails[1])
     assert enter(ada, NEW)
     assert audited(database, "user.email_changed") == 1
     with pytest.raises(EmailVerificationEnded):
@@ -115,6 +116,9 @@ def test_email_of_another_user_is_neither_revealed_nor_taken(
     (mail,) = box.mails
     assert (mail["To"], mail["Subject"]) == ("bob@acme.example", "You already have an account at Acme")
     assert "confirm-address" not in plain(mail)
+    # Each of both ways is a link in the HTML part.
+    html = mail.get_body(("html",)).get_content()
+    assert all(f'/organizations/{acme.slug}/{page}"' in html for page in ("login", "forgot"))
 
 
 def test_en1_earlier_link_expires_for_known_and_unknown_email(
