@@ -239,7 +239,7 @@ def ago(value: datetime | None, never: str = _NEVER) -> Markup:
         return escape(never)
     passed = datetime.now(UTC) - value
     if passed > _LONG:
-        return _time(value, _day(value))
+        return _time(value, _on_day(value))
     is_now = passed < timedelta(seconds=5)
     return _time(value, gettext("just now") if is_now else format_elapsed(passed, page_language()))
 
@@ -251,7 +251,7 @@ def until(value: datetime | None, never: str = _NEVER) -> Markup:
     left = value - datetime.now(UTC)
     if left <= timedelta(0):
         return ago(value)
-    return _time(value, _day(value) if left > _LONG else format_remaining(left, page_language()))
+    return _time(value, _on_day(value) if left > _LONG else format_remaining(left, page_language()))
 
 
 def day(value: datetime | None, never: str = _NEVER) -> Markup:
@@ -293,6 +293,11 @@ def short_day(value: datetime) -> str:
 
 def _day(value: datetime) -> str:
     return format_date(value, page_language(), page_time_zone())
+
+
+def _on_day(value: datetime) -> str:
+    """Format a date in place of a duration: ``expires 21 Nov 2026``, ``läuft am 21. Nov. 2026 ab``."""
+    return gettext("%(day)s", day=_day(value))
 
 
 def _time(value: datetime, text: str) -> Markup:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 from html import unescape
 from typing import Any
 
@@ -16,6 +17,7 @@ from app.models.user import User
 from app.operations.organizations.settings import update_settings
 from app.operations.store.transactions import transaction
 from app.rules.languages.translation import catalog_of
+from app.web.languages import ago
 from tests.account.conftest import SAME_ORIGIN, Visitor
 from tests.factories import PASSWORD
 from tests.support.authenticator import with_app
@@ -272,3 +274,10 @@ def test_email_to_a_new_address_is_in_the_language_of_its_user(
     visitor.post(path, email="ada@new.example")
     deliver()
     assert box.mails[-1]["Subject"] == "E-Mail-Adresse für Acme bestätigen"
+
+
+@pytest.mark.parametrize(("language", "words"), [("de", "am 2. Jan. 2020"), ("en", "2 Jan 2020")])
+def test_distant_time_fits_into_a_sentence(app: Flask, language: str, words: str) -> None:
+    """As "vor 3 Tagen" does: an app was last used then."""
+    with app.test_request_context("/login", headers={"Accept-Language": language}):
+        assert f">{words}</time>" in ago(datetime(2020, 1, 2, 12, tzinfo=UTC))
