@@ -136,10 +136,16 @@ def _page_to_return_to() -> str:
         return request.full_path.rstrip("?")
     slug = (request.view_args or {}).get("organization", "")
     home = f"/portal/{slug}" if request.blueprint == "portal" else f"/organizations/{slug}/account"
+    page = referring_page()
+    return page if f"{page.partition('?')[0]}/".startswith(f"{home}/") else home
+
+
+def referring_page() -> str:
+    """Return the path of the page of this service that led here, or an empty string."""
     page = urlsplit(request.referrer or "")
-    if page.netloc != request.host or not f"{page.path}/".startswith(f"{home}/"):
-        return home
-    return f"{page.path}?{page.query}" if page.query else page.path
+    if page.netloc != request.host:
+        return ""
+    return own_path(f"{page.path}?{page.query}" if page.query else page.path, "")
 
 
 def session_for(organization_id: str) -> SessionRecord | None:

@@ -20,6 +20,7 @@ from app.rules.errors import DomainError, Unavailable
 from app.rules.languages.translation import lazy_gettext
 from app.web import json_api
 from app.web.branding import branding_of_path
+from app.web.browser_session import referring_page
 from app.web.languages import apply_browser_language
 from app.web.request_log import request_id
 
@@ -88,6 +89,9 @@ def _expired_form(error: CSRFError) -> Response:
         ),
         hint=lazy_gettext("Nothing was changed. Go back, reload the page and submit the form again."),
         error_code="form_expired",
+        # The page with the form, so that a sign-in to an app can continue.
+        back_url=referring_page() or None,
+        back_label=lazy_gettext("Try again"),
     )
 
 

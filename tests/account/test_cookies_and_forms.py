@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from flask import Flask
 
-from tests.account.conftest import Visitor
+from tests.account.conftest import SAME_ORIGIN, Visitor
 from tests.factories import PASSWORD
 from tests.support.cases import each
 
@@ -81,6 +81,31 @@ def test_csrf_token_changes_at_sign_in_and_sign_out(visitor: Visitor, acme: Any,
     )
     assert answer.status_code == 400
     assert "form_expired" in answer.text
+    assert "Try again</a>" not in answer.text, "without a page to return to"
+
+
+@pytest.mark.parametrize(
+    ("referrer", "has_button"),
+    [("http://localhost", True), ("https://evil.example", False), ("http://localhost.evil.example", False)],
+)
+def test_expired_form_leads_back_to_its_page(
+    app: Flask, acme: Any, ada: Any, referrer: str, has_button: bool
+) -> None:
+    """Two tabs showed the sign-in page, and the user signed in at the other one."""
+    visitor = Visitor(app)
+    path = f"/organizations/{acme.slug}/login"
+    visitor.get(path)
+    old = visitor.token()
+    visitor.sign_in(ada)
+    page = f"{path}?next=/portal/{acme.slug}"
+    answer = visitor.http.post(
+        path,
+        data={"csrf_token": old, "email": ada.email, "password": PASSWORD},
+        headers={**SAME_ORIGIN, "Referer": referrer + page},
+    )
+    assert answer.status_code == 400 and "form_expired" in answer.text
+    assert (f'href="{page}">Try again</a>' in answer.text) is has_button
+    assert ("Try again</a>" in answer.text) is has_button
 
 
 FORMS = (
