@@ -20,7 +20,7 @@ from wtforms.validators import DataRequired, InputRequired
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.rules.errors import DomainError
 from app.rules.users.profile import ADDRESS_PARTS, CHECKS
-from app.web.forms import PageForm
+from app.web.forms import PageForm, VersionField
 from app.web.languages import gettext, lazy_gettext
 
 _PLAIN = {"autocapitalize": "none", "spellcheck": "false"}
@@ -225,6 +225,7 @@ def _address_part(name: str, label: str, autocomplete: str) -> StringField:
 class ProfileForm(PageForm):
     """The user's name and standard claims (OpenID Connect Core 1.0, section 5.1)."""
 
+    version = VersionField()
     name = _name(description=lazy_gettext("Shown to apps that you allow to see your profile."))
     given_name = _claim(lazy_gettext("Given name"), "given-name")
     family_name = _claim(lazy_gettext("Family name"), "family-name")

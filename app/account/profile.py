@@ -23,7 +23,7 @@ from app.web.browser_session import clear_sign_in, known_browser
 from app.web.flash import flash
 from app.web.forms import PageForm, attribute_data, attribute_fields, attribute_values, with_attributes
 from app.web.headers import page_class
-from app.web.languages import page_language
+from app.web.languages import gettext, page_language
 
 
 @account_page("/account", "GET")
@@ -41,15 +41,22 @@ def profile_page(context: AccountContext) -> Response:
     values = current_values(defined, user.attributes)
     editable = [attribute for attribute in defined if attribute.editable_by == USER]
     form = with_attributes(ProfileForm, editable)(
-        data={**user.profile, **address, "name": user.name, **attribute_data(editable, values)}
+        data={
+            **user.profile,
+            **address,
+            "name": user.name,
+            "version": user.version,
+            **attribute_data(editable, values),
+        }
     )
     if form.validate_on_submit():
-        with form.show_errors(InvalidInput, Conflict):
+        with form.show_edit_errors(gettext("your profile"), user.version):
             change_profile(
                 context.actor,
                 name=form.name.data,
                 profile=form.claims(),
                 attributes=attribute_values(form, editable),
+                expected_version=form.version.data,
             )
             return context.done("/profile", "saved")
     return context.render(

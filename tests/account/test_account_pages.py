@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -216,3 +217,22 @@ def test_sign_in_after_a_button_leads_to_its_page(
     headers = {**SAME_ORIGIN, "Referer": f"http://localhost{home}/{referrer}"}
     sent = at_home.post(f"{home}/{path}", headers=headers)
     assert parse_qs(urlsplit(sent.location).query)["next"] == [f"{home}/{following}"]
+
+
+def test_profile_of_another_tab_is_not_overwritten_unseen(at_home: Visitor, acme: Any) -> None:
+    """The form says what happened, keeps what was typed, and can then be saved."""
+    path = url(acme, "profile")
+    version = _version_of(at_home.get(path))
+    assert at_home.post(path, name="Ada", nickname="first", version=version).status_code == 303
+    late = {"name": "Ada", "preferred_username": "second"}
+    page = at_home.post(path, **late, version=version)
+    assert page.status_code == 412 and "Someone changed your profile" in page.text
+    assert 'value="second"' in page.text
+    assert 'value="first"' in at_home.get(path).text
+    assert at_home.post(path, **late, version=_version_of(page)).status_code == 303
+
+
+def _version_of(page: Any) -> str:
+    found = re.search(r'name="version" value="(\d+)"', page.text)
+    assert found is not None
+    return found[1]

@@ -12,7 +12,7 @@ from app.operations.store import audit
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
 from app.rules.directory.attributes import attributes_of, require_valid_attributes
-from app.rules.errors import Conflict, Forbidden, InvalidInput
+from app.rules.errors import Conflict, Forbidden, InvalidInput, PreconditionFailed
 from app.rules.fields import ValidationErrors, text_problem
 from app.rules.users.profile import validate_profile
 
@@ -27,14 +27,20 @@ def can_change_profile(actor: Actor) -> bool:
 
 @transaction
 def change_profile(
-    actor: Actor, *, name: str, profile: Mapping[str, Any], attributes: Mapping[str, Any] | None = None
+    actor: Actor,
+    *,
+    name: str,
+    profile: Mapping[str, Any],
+    attributes: Mapping[str, Any] | None = None,
+    expected_version: int | None = None,
 ) -> UserSnapshot:
     """Replace the actor's own name and profile, and the attributes that users may edit.
 
     Claims left out are removed.
 
-    Raises Forbidden if members may not change their profile, InvalidInput naming every wrong claim, Conflict
-    after a concurrent change. Audit: ``user.updated`` with what differs.
+    Raises Forbidden if members may not change their profile, InvalidInput naming every wrong claim,
+    PreconditionFailed if the user no longer has the ``expected_version``, Conflict after a concurrent change.
+    Audit: ``user.updated`` with what differs.
     """
     user_id = actor.require_own_account()
     if not can_change_profile(actor):
@@ -52,6 +58,8 @@ def change_profile(
     changed = sorted(key for key in {*current, *new} if current.get(key) != new.get(key))
     if not changed:
         return user
+    if expected_version not in (None, user.version):
+        raise PreconditionFailed("The user was changed since you loaded it. Reload the user and try again.")
     is_stored = update_user_row(
         actor.organization_id,
         user.id,
