@@ -14,7 +14,9 @@ from app.operations.directory.users import UserSnapshot, get_user
 from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.store.rows import Page
 from app.operations.users.email_change import EmailVerificationEnded, WrongAccount
+from app.operations.users.invitations import InvitationEnded
 from app.operations.users.password_resets import ResetEnded
+from app.operations.users.registrations import RegistrationEnded
 from app.rules.actor import Actor
 from app.rules.errors import DomainError, NotFound, TooManyRequests, Unavailable
 from app.rules.languages.translation import lazy_gettext
@@ -34,6 +36,7 @@ _PAGES = (
     (lazy_gettext("Security"), "/security", "key"),
     (lazy_gettext("Activity"), "/activity", "book"),
 )
+_ENDED_LINKS = (EmailVerificationEnded, InvitationEnded, RegistrationEnded, ResetEnded)
 _SUBPAGES = {"/profile": ("/email", "/delete"), "/security": ("/password",)}
 
 
@@ -44,11 +47,11 @@ def show_error(error: DomainError) -> BaseResponse:
     if isinstance(error, FreshSignInRequired) and slug:
         query = urlencode({**return_to_page(), "reauthenticate": "1"})
         return redirect(f"/organizations/{slug}/login?{query}", 303)
-    title = (
-        lazy_gettext("Page not found")
-        if isinstance(error, NotFound)
-        else lazy_gettext("Something went wrong")
-    )
+    title = lazy_gettext("Something went wrong")
+    if isinstance(error, NotFound):
+        title = lazy_gettext("Page not found")
+    elif isinstance(error, _ENDED_LINKS):
+        title = lazy_gettext("This link no longer works")
     return page_of_error(error, title, None, back=_way_back(error, slug))
 
 

@@ -10,19 +10,22 @@ from app.rules.errors import Unavailable
 
 
 @pytest.mark.parametrize(
-    ("path", "way", "label"),
+    ("path", "way", "label", "title"),
     [
-        ("/reset/unknown", "/forgot", "Request a new link"),
-        ("/confirm/unknown", "/login", "Back to sign in"),
-        ("/invite/unknown", "/login", "Back to sign in"),
-        ("/register", "/login", "Back to sign in"),
+        ("/reset/unknown", "/forgot", "Request a new link", "This link no longer works"),
+        ("/confirm/unknown", "/login", "Back to sign in", "This link no longer works"),
+        ("/invite/unknown", "/login", "Back to sign in", "This link no longer works"),
+        ("/register", "/login", "Back to sign in", "Something went wrong"),
     ],
 )
-def test_error_page_leads_to_a_useful_page(visitor: Any, acme: Any, path: str, way: str, label: str) -> None:
+def test_error_page_leads_to_a_useful_page(
+    visitor: Any, acme: Any, path: str, way: str, label: str, title: str
+) -> None:
     home = f"/organizations/{acme.slug}"
     answer = visitor.get(home + path)
 
     assert answer.status_code in {403, 409}
+    assert f'id="error-title">{title}</h1>' in answer.text
     assert f'href="{home}{way}">{label}</a>' in answer.text
 
 
@@ -30,7 +33,7 @@ def test_expired_email_link_leads_to_a_new_one(visitor: Any, acme: Any, ada: Any
     visitor.sign_in(ada)
     home = f"/organizations/{acme.slug}"
     answer = visitor.get(f"{home}/confirm-address/unknown")
-    assert answer.status_code == 409
+    assert answer.status_code == 409 and "This link no longer works" in answer.text
     assert f'href="{home}/account/email">Request a new link</a>' in answer.text
 
 
