@@ -22,7 +22,7 @@ from app.operations.audit.webhook_publishing import invalidate_subscriptions
 from app.operations.directory.lookups import get_organization_by_id, touch_organization
 from app.operations.mail.notices import email_administrators
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
-from app.operations.store import audit, clock, keyring
+from app.operations.store import audit, clock, keyring, outbox
 from app.operations.store.rows import Page, PageRequest, count_rows, get_row, make_record, read_page
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.rules.actor import Actor
@@ -200,9 +200,9 @@ def update_webhook(
 ) -> tuple[WebhookRecord, tuple[str, ...]]:
     """Update the given fields and return the webhook with the names of the changed fields.
 
-    A webhook that is enabled again starts without its previous failures. Raises NotFound, InvalidInput, Forbidden,
-    PreconditionFailed, Conflict, and FreshSignInRequired for another URL. Audit: ``webhook.updated``, if anything
-    changed.
+    A webhook that is enabled again starts without its previous failures and pending deliveries. Raises NotFound,
+    InvalidInput, Forbidden, PreconditionFailed, Conflict, and FreshSignInRequired for another URL. Audit:
+    ``webhook.updated``, if anything changed.
     """
     require_webhook_permissions(actor)
     row = get_webhook_row(actor, webhook_id)
@@ -219,6 +219,8 @@ def update_webhook(
         is_enabled = values["status"] == "enabled"
         values |= {"disabled_because": None if is_enabled else "person", "failing_since": None}
     update_webhook_row(row, values)
+    if "status" in values:
+        _drop_pending(row)
     row = get_webhook_row(actor, webhook_id)
     after = audit_fields(row)
     audited = [name for name in changed if before[name] != after[name]]
@@ -358,6 +360,11 @@ def _count_pending(organization_id: str, webhook_id: UUID) -> int:
     return count_rows(waiting, MAX_PENDING_DELIVERIES)
 
 
+def _drop_pending(row: Webhook) -> None:
+    # Their next attempt may be an hour away, and the webhook enabled again before.
+    outbox.refuse_pending(row.organization_id, public_id(PREFIX, row.id))
+
+
 def _disable(actor: Actor, row: Webhook, because: str) -> None:
     changed = count_changed(
         update(Webhook)
@@ -375,6 +382,7 @@ def _disable(actor: Actor, row: Webhook, because: str) -> None:
     )
     if changed != 1:
         return
+    _drop_pending(row)
     invalidate_subscriptions(row.organization_id)
     record_webhook_event(actor, "webhook.disabled", row.id, after={"because": because})
     organization = get_organization_by_id(row.organization_id)

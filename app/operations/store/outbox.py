@@ -13,13 +13,13 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from msgspec import Struct
-from sqlalchemy import case, func, select, tuple_, update
+from sqlalchemy import ColumnElement, case, func, select, tuple_, update
 
 from app.database import ACROSS
 from app.extensions import db
@@ -42,6 +42,8 @@ _BATCH = 500
 _CANDIDATES = 10
 MAX_COUNTED = 10_000
 _INSERT = CompiledQuery(insert_into(OutboxMessage))
+# By another index, a place in it would be locked before the message, and a lease does the opposite (deadlocks).
+_UPDATE_BY_ID = update(OutboxMessage).with_hint("FORCE INDEX (PRIMARY)", dialect_name="mysql")
 _log = logging.getLogger("gatehouse.outbox")
 _jitter = random.SystemRandom()
 
@@ -251,28 +253,48 @@ def _finish(message: Message, outcome: str) -> None:
     )
 
 
+def refuse_pending(organization_id: str, receiver: str) -> None:
+    """Refuse the pending messages of the receiver in the current transaction."""
+    ids = _find_pending_ids(organization_id, receiver)
+    for some in _pending_batches(organization_id, ids):
+        count_changed(_UPDATE_BY_ID.where(some).values(done_at=clock.now(), outcome=REFUSED))
+
+
+def _find_pending_ids(organization_id: str, receiver: str) -> Sequence[UUID]:
+    # An UPDATE by receiver would wait for messages that are being enqueued, and lock rows in another order than those
+    # by id (deadlocks).
+    statement = select(OutboxMessage.id).where(
+        OutboxMessage.organization_id == organization_id,
+        OutboxMessage.receiver == receiver,
+        OutboxMessage.done_at.is_(None),
+    )
+    return db.session.scalars(statement.order_by(OutboxMessage.id)).all()
+
+
+def _pending_batches(organization_id: str, ids: Sequence[UUID]) -> Iterator[ColumnElement[bool]]:
+    """Yield a condition for the pending messages of each batch of ids."""
+    pending = (OutboxMessage.organization_id == organization_id) & OutboxMessage.done_at.is_(None)
+    for start in range(0, len(ids), _BATCH):
+        yield pending & OutboxMessage.id.in_(ids[start : start + _BATCH])
+
+
 @transaction
 def _postpone(message: Message, *, only_this_message: bool = False) -> None:
     """Postpone all messages of the receiver, or only this one, and give up those that would expire before."""
     now = clock.now()
     retry_at = now + retry_delay(message.attempts, _jitter.random())
-    pending = (OutboxMessage.organization_id == message.organization_id) & OutboxMessage.done_at.is_(None)
-    # An UPDATE by receiver would wait for messages that are being enqueued, and lock rows in another order than those
-    # by id (deadlocks).
     ids: Sequence[UUID] = [message.id]
     if not only_this_message:
-        of_receiver = pending & (OutboxMessage.receiver == message.receiver)
-        ids = db.session.scalars(select(OutboxMessage.id).where(of_receiver).order_by(OutboxMessage.id)).all()
-    # By another index, a place in it would be locked before the message, and a lease does the opposite (deadlocks).
-    change = update(OutboxMessage).with_hint("FORCE INDEX (PRIMARY)", dialect_name="mysql")
+        ids = _find_pending_ids(message.organization_id, message.receiver)
     given_up = 0
-    for start in range(0, len(ids), _BATCH):
-        some = pending & OutboxMessage.id.in_(ids[start : start + _BATCH])
+    for some in _pending_batches(message.organization_id, ids):
         given_up += count_changed(
-            change.where(some, OutboxMessage.expires_at <= retry_at).values(done_at=now, outcome=GIVEN_UP)
+            _UPDATE_BY_ID.where(some, OutboxMessage.expires_at <= retry_at).values(
+                done_at=now, outcome=GIVEN_UP
+            )
         )
         count_changed(
-            change.where(
+            _UPDATE_BY_ID.where(
                 some, (OutboxMessage.available_at < retry_at) | (OutboxMessage.id == message.id)
             ).values(
                 available_at=retry_at,

@@ -124,7 +124,7 @@ def test_410_disables_the_webhook(
     receiver.act = lambda: Response(410)
     send_test(ada, hook.record.public_id)
     send_test(ada, hook.record.public_id)
-    assert deliver() == 2
+    assert deliver() == 1
     assert len(receiver.heard) == 1, "what waited is not sent any more"
     record = get_webhook(ada, hook.record.public_id)
     assert (record.status, record.disabled_because) == ("disabled", "gone")
@@ -187,6 +187,40 @@ def test_webhook_that_is_too_slow_is_disabled(
     deliver()
     assert get_webhook(ada, hook.record.public_id).disabled_because == "backlog"
     assert len(receiver.heard) == 6 + 1, "what waits goes nowhere"
+
+
+def test_webhook_that_is_enabled_again_starts_without_pending_deliveries(
+    ada: Any, hook: SignedWebhook, receiver: Receiver, deliver: Deliver
+) -> None:
+    """They wait up to an hour for their next attempt, and the webhook may be enabled before."""
+    receiver.act = lambda: Response(500)
+    for _ in range(2):
+        send_test(ada, hook.record.public_id)
+    deliver()
+    update_webhook(ada, hook.record.public_id, {"status": "disabled"})
+    assert {each.status for each in list_deliveries(ada, hook.record.public_id).items} == {"failed"}
+    update_webhook(ada, hook.record.public_id, {"status": "enabled"})
+    receiver.act = Response
+    sent = send_test(ada, hook.record.public_id)
+    come_round()
+    deliver()
+    assert [request.headers["webhook-id"] for request in receiver.heard[1:]] == [sent.public_id]
+
+
+def test_webhook_that_was_disabled_for_its_backlog_can_be_enabled_again(
+    ada: Any, hook: SignedWebhook, receiver: Receiver, deliver: Deliver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhooks, "MAX_PENDING_DELIVERIES", 3)
+    receiver.act = lambda: Response(500)
+    for _ in range(3):
+        send_test(ada, hook.record.public_id)
+    deliver()
+    change(OutboxMessage, created_at=ago(hours=1))
+    update_webhook(ada, hook.record.public_id, {"status": "enabled"})
+    receiver.act = Response
+    come_round()
+    deliver()
+    assert get_webhook(ada, hook.record.public_id).is_enabled
 
 
 def test_suspended_organization_sends_nothing_until_resumed(
