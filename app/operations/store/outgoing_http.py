@@ -151,6 +151,7 @@ def _look_up(
 
 
 TOTAL_SECONDS = 5.0
+_MAX_DISCARDED_BYTES = 65536
 _fetch_slots = ConcurrencyLimiter(max_total=6, max_per_organization=3, max_per_host=2)
 _delivery_slots = ConcurrencyLimiter(max_total=6, max_per_organization=3, max_per_host=2)
 
@@ -187,11 +188,13 @@ def post(
     body: bytes,
     content_type: str,
     headers: Mapping[str, str] | None = None,
-    max_bytes: int = 65536,
 ) -> HttpResponse:
-    """Send a POST request on behalf of the organization. Limits and errors are those of ``get``."""
+    """Send a POST request on behalf of the organization. Errors are those of ``get``.
+
+    The status is the answer: the body of the response, whatever its size and encoding, is left out.
+    """
     sent = {**(headers or {}), "Content-Type": content_type}
-    return _send(_delivery_slots, organization_id, "POST", url, body, sent, max_bytes)
+    return _send(_delivery_slots, organization_id, "POST", url, body, sent, None)
 
 
 def _send(
@@ -201,7 +204,7 @@ def _send(
     url: str,
     body: bytes | None,
     headers: Mapping[str, str],
-    max_bytes: int,
+    max_bytes: int | None,
 ) -> HttpResponse:
     from urllib3.exceptions import HTTPError
 
@@ -235,7 +238,7 @@ def _exchange(
     target: Target,
     body: bytes | None,
     headers: Mapping[str, str],
-    max_bytes: int,
+    max_bytes: int | None,
 ) -> HttpResponse:
     connection.request(
         method,
@@ -253,6 +256,9 @@ def _exchange(
     )
     response = connection.getresponse()
     names = {name.lower(): value for name, value in response.headers.items()}
+    if max_bytes is None:
+        response.read(_MAX_DISCARDED_BYTES, decode_content=False)
+        return HttpResponse(response.status, names, b"")
     if names.get("content-encoding", "identity").lower() != "identity":
         raise OutgoingRequestFailed("The server compressed its response although that was not allowed.")
     content = response.read(max_bytes + 1, decode_content=False)

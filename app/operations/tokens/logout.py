@@ -31,7 +31,6 @@ EVENT = "http://schemas.openid.net/event/backchannel-logout"
 TYPE = "logout+jwt"
 TOKEN_LIFETIME = timedelta(minutes=2)
 _FORM = "application/x-www-form-urlencoded"
-_MAX_BYTES = 4096
 
 
 class HintedSignIn(Struct, frozen=True):
@@ -157,9 +156,7 @@ def deliver(message: Message) -> None:
     if client is None or not client.is_active or not uri:
         raise DeliveryRejected("the client has no logout URI")
     body = urlencode({"logout_token": sign_logout_token(client, message)}).encode()
-    reply = outgoing_http.post(
-        uri, organization_id=client.organization.id, body=body, content_type=_FORM, max_bytes=_MAX_BYTES
-    )
+    reply = outgoing_http.post(uri, organization_id=client.organization.id, body=body, content_type=_FORM)
     if reply.status == 400:
         raise DeliveryRejected("the client answered 400")
     if not 200 <= reply.status < 300:

@@ -92,6 +92,15 @@ def test_oversized_or_compressed_response_is_rejected(reached: HttpsServer) -> N
     )
 
 
+def test_body_of_a_response_to_a_post_does_not_matter(reached: HttpsServer) -> None:
+    """A webhook was received if the status says so."""
+    for path in ("/large", "/packed"):
+        answer = outgoing_http.post(
+            reached.base_url + path, organization_id=OURS, body=b"", content_type="application/json"
+        )
+        assert (answer.status, answer.body) == (200, b"")
+
+
 def test_private_address_is_rejected_before_sending(
     reached: HttpsServer, context: Flask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
