@@ -17,6 +17,8 @@ from app.operations.maintenance.janitor import purge_expired
 from app.operations.store import audit, clock, rows
 from app.operations.store.rows import PageRequest
 from app.operations.store.transactions import transaction
+from app.operations.tokens.bulk_revocation import bulk_revoke
+from app.operations.users.user_changes import end_user_session, list_user_sessions
 from app.operations.users.users import disable_user, enable_user
 from app.rules.actor import Actor
 from app.rules.errors import Forbidden
@@ -56,6 +58,24 @@ def test_activity_of_another_user_is_hidden(
         assert list_activity(herself(bob)).items == ()
         with pytest.raises(Forbidden):
             list_activity(make.actor(acme))
+
+
+def test_what_an_administrator_does_with_others_is_activity_of_theirs(
+    visitor: Visitor, app: Flask, make: Any, acme: Any, ada: Any
+) -> None:
+    bob = make.user(acme, role="developer")
+    Visitor(app).sign_in(bob)
+    visitor.sign_in(ada)
+    with app.app_context():
+        admin = make.actor(acme, user=ada)
+        [session] = list_user_sessions(admin, bob.public_id)
+        end_user_session(admin, bob.public_id, session.public_id)
+        bulk_revoke(admin, acme.slug, {"client_id": make.client(acme).client_id})
+        disable_user(admin, bob.id)
+        assert {event.action for event in list_activity(herself(ada)).items} == {"session.started"}
+        seen = {event.action: event for event in list_activity(herself(bob)).items}
+        assert seen.keys() == {"session.started", "session.ended", "user.disabled"}
+        assert seen["session.ended"].by == ada.email and not seen["session.ended"].is_own
 
 
 def test_activity_is_paginated(

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, Select, bindparam, false, or_, select
+from sqlalchemy import ColumnElement, Select, bindparam, false, not_, or_, select
 
 from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery, list_parameters, list_values, size_of_list
@@ -40,6 +40,7 @@ _MAX_CLOCK_SKEW = timedelta(minutes=5)
 _MAX_REQUEST_DURATION = timedelta(hours=1)
 # Events that keep the last name of a deleted object.
 _DELETION_ACTIONS = ("client.deleted", "resource.deleted")
+_BULK_REVOCATION = "tokens.revoked"
 ACTIVITY_WINDOW = timedelta(days=90)
 
 
@@ -345,11 +346,14 @@ class ActivityRecord(Struct, frozen=True):
 def list_activity(actor: Actor, page_request: PageRequest = PageRequest()) -> Page[ActivityRecord]:
     """Return a page of events that concern the actor's own account, newest first. Raises Forbidden for others."""
     user_id = public_id("usr", actor.require_own_account())
+    # What administrators do with other accounts and with tokens of the organization is no activity of their own.
+    is_about_others = (AuditEvent.target_type == "user") | (AuditEvent.action == _BULK_REVOCATION)
+    done = (AuditEvent.actor_id == user_id) & or_(AuditEvent.target_type.is_(None), not_(is_about_others))
     # Read two index ranges and merge them here, because the database would sort a union completely.
     page = merge_pages(
         [
-            read_page(_own_events(actor, column == user_id), (AuditEvent.id,), page_request)
-            for column in (AuditEvent.actor_id, AuditEvent.target_id)
+            read_page(_own_events(actor, own), (AuditEvent.id,), page_request)
+            for own in (done, AuditEvent.target_id == user_id)
         ],
         page_request,
     )

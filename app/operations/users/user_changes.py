@@ -154,7 +154,7 @@ def end_user_session(actor: Actor, user_id: str, session_id: str) -> None:
     )
     if not end_sessions(user.organization_id, condition & (Session.id == row_id)):
         raise NotFound("There is no such session.")
-    audit.record(actor, "session.ended", "session", session_id, after={"user": user.public_id})
+    audit.record_user_event(actor, "session.ended", user.id, after={"session": session_id})
 
 
 @read
