@@ -35,7 +35,7 @@ from app.operations.tokens import logout
 from app.operations.users import import_runner, password_resets, registrations
 from app.operations.users.import_uploads import import_ready
 from app.rules.actor import Actor
-from app.rules.audit.events import format_checkpoint
+from app.rules.audit.events import AUDIT_LOGGER, format_checkpoint
 from app.web import failed_requests, metrics, telemetry
 
 EVERY_SECONDS = 60.0
@@ -47,7 +47,7 @@ SEALS_EVERY_SECONDS = 6.0
 _AFTER_A_FAULT_SECONDS = 5.0
 _POLLS_PER_MEASUREMENT = 12
 _log = logging.getLogger("gatehouse.janitor")
-_audit_log = logging.getLogger("gatehouse.audit")
+_audit_log = logging.getLogger(AUDIT_LOGGER)
 
 
 def start(app: Flask) -> None:

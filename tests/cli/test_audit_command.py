@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from flask import Flask
@@ -55,6 +56,13 @@ def test_checkpoints_from_a_log_are_compared_with_the_chains(
     log.write_text(f'{{"message":"{format_checkpoint(acme.id, head.length, head.mac)}"}}\nnoise\n')
     good = runner.invoke(args=["audit", "verify", "--checkpoints", str(log)])
     assert good.exit_code == 0 and "1 checkpoints, 0 do not match" in good.output
-    log.write_text(format_checkpoint(acme.id, head.length + 1, head.mac))
+    wrong = format_checkpoint(acme.id, head.length + 1, head.mac)
+    line = json.dumps({"logger": "gatehouse.request", "path": f"/{wrong}", "message": None})
+    log.write_text(f"web-1 | {line}\n{json.dumps({'log': line})}\n")
+    forged = runner.invoke(args=["audit", "verify", "--checkpoints", str(log)])
+    assert forged.exit_code == 0 and "0 checkpoints, 0 do not match" in forged.output
+    line = json.dumps({"logger": "gatehouse.audit", "message": wrong})
+    log.write_text(f"{wrong}\nweb-1 | {line}\n{json.dumps({'log': line})}\n")
     bad = runner.invoke(args=["audit", "verify", "--checkpoints", str(log)])
     assert bad.exit_code == 1 and "differs from the checkpoint" in bad.output
+    assert "3 checkpoints, 3 do not match" in bad.output

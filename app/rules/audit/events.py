@@ -249,6 +249,7 @@ def _is_same(one: Any, other: Any) -> bool:
 GENESIS = bytes(32)
 """The MAC before the first link."""
 
+AUDIT_LOGGER = "gatehouse.audit"
 CHECKPOINT_PATTERN = r"audit checkpoint ([0-9a-z]{8}) ([1-9][0-9]*) ([0-9a-f]{64})"
 """A log line with the state of a chain: organization key, position, and MAC of the link at that position."""
 
