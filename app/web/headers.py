@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, islice
 from typing import Any, Literal, TypeVar
 
@@ -298,15 +298,27 @@ def is_by_dpop(header: str | None) -> bool:
     return (header or "").lower().startswith("dpop ")
 
 
+INCOMPLETE = "ERROR: This file is incomplete, because the server could not read the rest. Download it again."
+"""The last line of a file whose end could not be read. It is neither JSON nor a row."""
+
+
+def _with_failure(pieces: Iterable[str]) -> Iterator[str]:
+    try:
+        yield from pieces
+    except Exception:
+        yield f"\n{INCOMPLETE}\n"
+        raise
+
+
 def download(pieces: Iterable[str], mimetype: str, name: str) -> Response:
     """Return the pieces as a file of that name.
 
     The first two, a heading and a row, are read here, so that a database that is away is answered by 503. If it is lost
-    later, the server closes the connection before the end of the response, which clients report as an error.
+    later, the last line is INCOMPLETE: Granian ends such a response like any other, so that clients see no error.
     """
     rest = iter(pieces)
     first = list(islice(rest, 2))
-    response = Response(stream_with_context(chain(first, rest)), mimetype=mimetype)
+    response = Response(stream_with_context(_with_failure(chain(first, rest))), mimetype=mimetype)
     response.headers["Cache-Control"] = "no-store"
     response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
     return response

@@ -149,7 +149,8 @@ def list_audit_events(context: ApiContext) -> object:
 def export_audit_events(context: ApiContext) -> object:
     """Export audit events.
 
-    Every matching event, the oldest first, as one `AuditEvent` per line.
+    Every matching event, the oldest first, as one `AuditEvent` per line. If the server cannot read all of them, the
+    last line begins with `ERROR` and is not JSON.
     """
     records = audit_events.export_audit_events(context.actor, filters=filters_of(context, FILTERS))
     lines = (json.dumps(AuditEvent.shown_in(context, record)) + "\n" for record in records)

@@ -9,6 +9,7 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 from sqlalchemy import insert, update
+from sqlalchemy.exc import OperationalError
 
 from app.extensions import db
 from app.models.audit import AuditEvent
@@ -17,11 +18,14 @@ from app.operations.audit.chain import seal_pending_events
 from app.operations.audit.chain_verification import verify_audit_log
 from app.operations.clients.clients import update_client
 from app.operations.directory.lookups import OrganizationSnapshot
+from app.operations.maintenance.exported_events import read_export
 from app.operations.organizations.organizations import update_organization
 from app.operations.store import audit, clock
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
+from app.rules.errors import InvalidInput
 from app.rules.identifiers import new_id, new_public_id, public_id
+from app.web.headers import INCOMPLETE
 from tests.factories import Factory, MadeClient, bearer_header
 
 
@@ -150,6 +154,27 @@ def test_export_contains_matching_events_oldest_first(log: Log, monkeypatch: pyt
     monkeypatch.setattr(audit_events, "EXPORT_BATCH", 2)
     assert log.lines() == log.events()[::-1]
     assert log.lines(action="client.registered") == log.events(action="client.registered")[::-1]
+
+
+def test_export_says_when_its_end_could_not_be_read(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server ends such a response like any other, and "maintenance restore" relies on every event."""
+    real, batches = audit_events._batch, iter(range(2))
+
+    def read_twice(*given: Any) -> list[Any]:
+        if next(batches, None) is None:
+            raise OperationalError("SELECT", None, Exception("gone"))
+        return real(*given)
+
+    monkeypatch.setattr(audit_events, "EXPORT_BATCH", 1)
+    monkeypatch.setattr(audit_events, "_batch", read_twice)
+    answer = log.http.get("/audit-events/export", headers=log.headers)
+    sent: list[str] = []
+    with pytest.raises(OperationalError):
+        sent.extend(piece.decode() for piece in answer.iter_encoded())
+    lines = "".join(sent).splitlines()
+    assert lines[-1] == INCOMPLETE
+    with pytest.raises(InvalidInput):
+        list(read_export(lines))
 
 
 def test_export_is_streamed_in_batches(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
