@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Iterator
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta
 
 from flask import json, request
 
@@ -21,6 +21,7 @@ from app.portal.labels import AUDIT_ACTIONS, TARGET_TYPES
 from app.portal.setting_texts import SETTING_LABELS
 from app.rules.errors import NotFound
 from app.web.headers import download
+from app.web.languages import page_time_zone
 
 _EXACT = ("action", "actor", "target", "request_id")
 _DAYS = ("since", "until")
@@ -34,7 +35,7 @@ _FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")
 
 @portal_page("/audit", "GET")
 def audit_log(context: PortalContext) -> PageResponse:
-    """List the events, newest first; ``since`` and ``until`` are days, both inclusive."""
+    """List the events, newest first; ``since`` and ``until`` are days of the reader, both inclusive."""
     shown, filters = _filters()
     page = list_audit_events(context.actor, context.page_request(), filters=filters)
     return context.render(
@@ -42,6 +43,7 @@ def audit_log(context: PortalContext) -> PageResponse:
         page=page,
         names=find_target_names(context.actor, page.items),
         filters=shown,
+        zone=str(page_time_zone()),
         actions=AUDIT_ACTIONS,
         setting_labels=SETTING_LABELS,
     )
@@ -81,7 +83,7 @@ def _filters() -> tuple[dict[str, str], dict[str, str]]:
         day = _day(sent[name])
         if day is not None:
             shown[name] = sent[name]
-            start = datetime.combine(day, time(), UTC) + timedelta(days=name == "until")
+            start = datetime.combine(day, time(), page_time_zone()) + timedelta(days=name == "until")
             asked[name] = start.isoformat()
     return shown, asked
 

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import csv
 import io
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from sqlalchemy import insert, update
 
+from app.extensions import db
+from app.models.audit import AuditEvent
+from app.models.user import User
 from app.operations.audit import audit_events
 from app.operations.clients import resources
 from app.operations.clients.clients import delete_client, update_client
 from app.operations.clients.credentials import create_credential
 from app.operations.organizations.settings import update_settings
+from app.rules.identifiers import first_id_at
 from tests.portal.conftest import PortalUser
 
 
@@ -81,6 +87,23 @@ def test_label_that_starts_like_a_formula_is_escaped(ada: PortalUser, make: Any,
     answer = ada.get("/audit/export/csv?action=client.updated")
     [row] = csv.DictReader(io.StringIO(answer.text))
     assert row["actor"] == "'=HYPERLINK(1)"
+
+
+def test_days_are_those_of_the_reader(ada: PortalUser, acme: Any, make: Any) -> None:
+    """As the times of the page are: 20:00 UTC is on the next day in Kolkata."""
+    at = datetime.now(UTC).replace(hour=20) - timedelta(days=3)
+    row = {"organization_id": acme.id, "id": first_id_at(at), "at": at, "action": "test.written"}
+    row |= {"actor_kind": "system", "actor_label": "", "actor_organization": acme.id}
+    with make.app.app_context():
+        db.session.execute(insert(AuditEvent), row)
+        db.session.execute(update(User).values(profile={"zoneinfo": "Asia/Kolkata"}))
+        db.session.commit()
+    assert "From (Asia/Kolkata)" in ada.get("/audit").text
+    for day, is_shown in ((at.date(), False), (at.date() + timedelta(days=1), True)):
+        query = f"?action=test.written&since={day}&until={day}"
+        assert ("No events found" not in ada.get(f"/audit{query}").text) == is_shown, day
+        assert ("test.written" in ada.get(f"/audit/export/csv{query}").text) == is_shown
+    assert ada.get("/audit?since=2000-01-01").status_code == 200
 
 
 def test_json_export_is_one_list(ada: PortalUser, orchard: Any) -> None:
