@@ -224,12 +224,11 @@ def update_webhook(
     row = get_webhook_row(actor, webhook_id)
     after = audit_fields(row)
     audited = [name for name in changed if before[name] != after[name]]
+    facts = {name: after[name] for name in audited}
+    if "url" in changed and "url" not in audited:
+        facts["url_query"] = "changed"
     record_webhook_event(
-        actor,
-        "webhook.updated",
-        row.id,
-        before={name: before[name] for name in audited},
-        after={name: after[name] for name in audited},
+        actor, "webhook.updated", row.id, before={name: before[name] for name in audited}, after=facts
     )
     return webhook_record(row), changed
 

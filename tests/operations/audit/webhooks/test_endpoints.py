@@ -111,6 +111,18 @@ def test_update_returns_changed_fields_and_rejects_stale_version(ada: Any) -> No
     assert event.after == {"event_types": ["*"]}
 
 
+def test_change_of_the_query_of_a_url_is_audited_without_it(ada: Any) -> None:
+    """The query may contain a key."""
+    made = create_webhook(ada, GOOD).record
+    update_webhook(ada, made.public_id, {"url": "https://hooks.example/in?key=another"})
+    update_webhook(ada, made.public_id, {"url": "https://other.example/"})
+    other, query = list_audit_events(ada, filters={"action": "webhook.updated"}).items
+    assert (query.before, query.after) == ({}, {"url_query": "changed"})
+    assert (other.before, other.after) == (
+        {"url": "https://hooks.example/in"}, {"url": "https://other.example/"}
+    )  # fmt: skip
+
+
 def test_enabling_resets_failures(ada: Any) -> None:
     made = create_webhook(ada, GOOD).record
     update_webhook(ada, made.public_id, {"status": "disabled"})
