@@ -14,7 +14,7 @@ from sqlalchemy import Select, select, update
 from app.extensions import db
 from app.models.audit import DELIVERED, ENABLED, FAILED, PENDING, OutboxMessage, Webhook, WebhookDelivery
 from app.models.base import dump_json, has_key, is_same
-from app.operations.audit.webhook_publishing import KIND, create_delivery, enqueue_delivery
+from app.operations.audit.webhook_publishing import KIND, create_delivery, enqueue_delivery, min_expiry
 from app.operations.audit.webhooks import (
     disable_gone_webhook,
     get_webhook_row,
@@ -166,13 +166,15 @@ def _make_due_now(delivery: DeliveryRecord, row: Webhook) -> None:
 
 def _restart(delivery: DeliveryRecord, row: Webhook) -> None:
     mine = has_key(WebhookDelivery, row.organization_id, delivery.id)
-    old = db.session.scalar(select(WebhookDelivery.message_id).where(mine))
+    old, expires_at = db.session.execute(
+        select(WebhookDelivery.message_id, WebhookDelivery.expires_at).where(mine)
+    ).one()
     message_id = enqueue_delivery(row.organization_id, row.id, delivery.id)
     # Of two concurrent requests only one sends it: the message of the other finds no delivery.
     count_changed(
         update(WebhookDelivery)
         .where(mine, WebhookDelivery.message_id == old)
-        .values(message_id=message_id, status=PENDING)
+        .values(message_id=message_id, status=PENDING, expires_at=max(expires_at, min_expiry(clock.now())))
     )
 
 

@@ -121,11 +121,15 @@ def create_delivery(
             status=PENDING,
             attempts=0,
             created_at=now,
-            # The delivery must be listed for as long as it is retried.
-            expires_at=now + max(retention, DELIVERY_TIMEOUT + timedelta(days=1)),
+            expires_at=max(now + retention, min_expiry(now)),
         )
     )
     return delivery_id
+
+
+def min_expiry(now: datetime) -> datetime:
+    """Return until when a delivery must be kept that is sent from now on: for as long as it is retried, and a day."""
+    return now + DELIVERY_TIMEOUT + timedelta(days=1)
 
 
 def enqueue_delivery(organization_id: str, webhook_id: UUID, delivery_id: UUID) -> UUID:

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
-from app.models.audit import OutboxMessage
+from app.extensions import db
+from app.models.audit import OutboxMessage, WebhookDelivery
 from app.operations.audit import webhook_deliveries
 from app.operations.audit.webhook_deliveries import get_delivery, list_deliveries, redeliver, send_test
 from app.operations.audit.webhooks import SignedWebhook, create_webhook
@@ -61,6 +63,20 @@ def test_redeliver_sends_again_and_makes_pending_due(
     redeliver(ada, hook.record.public_id, sent.public_id)
     assert deliver() == 1
     assert database.count("webhook_deliveries") == 1
+
+
+def test_delivery_that_is_sent_again_is_kept_while_it_is_retried(
+    ada: Any, hook: SignedWebhook, deliver: Deliver, database: Database
+) -> None:
+    sent = send_test(ada, hook.record.public_id)
+    deliver()
+    [(first,)] = database.query("SELECT expires_at FROM webhook_deliveries")
+    redeliver(ada, hook.record.public_id, sent.public_id)
+    deliver()
+    assert database.query("SELECT expires_at FROM webhook_deliveries") == [(first,)], "it is long enough"
+    change(WebhookDelivery, expires_at=ago(minutes=-1))
+    redeliver(ada, hook.record.public_id, sent.public_id)
+    assert db.session.scalars(select(WebhookDelivery.expires_at)).one() > ago(days=-3)
 
 
 def test_manual_deliveries_are_rate_limited(
