@@ -148,9 +148,10 @@ def test_disabled_webhook_shows_reason_and_sends_no_test(app: Flask, ada: Any) -
 
 def test_secret_is_rotated_and_webhook_deleted(ada: Any, database: Database) -> None:
     webhook = added(ada)
-    ada.get(f"/webhooks/{webhook}/secret")
+    assert "Rotating again" not in ada.get(f"/webhooks/{webhook}/secret").text
     page = ada.submit(f"/webhooks/{webhook}/secret")
     assert "whsec_" in page.text and "Previous secret valid" in ada.text
+    assert "Rotating again" in ada.get(f"/webhooks/{webhook}/secret").text
     ada.get(f"/webhooks/{webhook}/delete")
     ada.send(f"/webhooks/{webhook}/delete")
     ada.follow()

@@ -179,8 +179,8 @@ def delete_webhook(context: ApiContext, webhook_id: str) -> object:
 def rotate_webhook_secret(context: ApiContext, body: Body, webhook_id: str) -> object:
     """Rotate the signing secret of a webhook.
 
-    Until the old secret expires, requests have two signatures. Also requires `audit:read` and, for a user, a recent
-    sign-in (RFC 9470).
+    Until the old secret expires, requests have two signatures. Another rotation ends the oldest secret. Also requires
+    `audit:read` and, for a user, a recent sign-in (RFC 9470).
     """
     new = webhooks.rotate_webhook_secret(context.actor, webhook_id, body)
     return Shown(new.record, {"signing_secret": new.secret})

@@ -5,7 +5,7 @@ with a compare-and-set that moves its due time into the future. If that process 
 when the lease expires. Messages are delivered outside of any transaction, at least once.
 
 After a failed delivery, all messages of the same receiver wait. A receiver that is down therefore costs one attempt
-per pause, not one per message, and never delays other receivers.
+per pause and one per new message, and never delays other receivers.
 """
 
 from __future__ import annotations
