@@ -246,6 +246,7 @@ AUDIT_ACTIONS: dict[str, str] = {
     "user.email_proof_requested": lazy_gettext("requested an email verification link"),
     "user.email_verified": lazy_gettext("verified an email address"),
     "user.password_changed": lazy_gettext("changed the password"),
+    "user.password_cleared": lazy_gettext("deleted a password that was changed after the backup"),
     "user.password_reset": lazy_gettext("reset the password"),
     "user.password_reset_requested": lazy_gettext("requested a password reset"),
     "user.registered": lazy_gettext("signed up"),

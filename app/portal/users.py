@@ -214,6 +214,10 @@ def delete_user_page(context: PortalContext, user_id: str) -> PageResponse:
         gettext(
             "The name, email address, profile and password are erased. Clients that the user registered stay."
         ),
+        gettext(
+            "The audit log keeps the name and email address in its events, each for %(days)s days.",
+            days=context.organization.settings["audit"]["retention_days"],
+        ),
     )
     note = gettext(
         "You can't undo this. The email address can be used for a new account, but the user "

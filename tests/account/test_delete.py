@@ -36,7 +36,8 @@ def test_account_deletion_asks_for_the_email_and_signs_out(
 ) -> None:
     visitor.sign_in(leaver)
     assert url(open_house) in visitor.get(url(open_house, "profile")).text
-    assert "What happens when you delete it" in visitor.get(url(open_house)).text
+    asked = visitor.get(url(open_house)).text
+    assert "What happens when you delete it" in asked and "each for 365 days" in asked
     wrong = visitor.post(url(open_house), email="eve@acme.example")
     assert wrong.status_code == 400 and 'id="email-error"' in wrong.text
     gone = visitor.post(url(open_house), email=leaver.email)

@@ -85,7 +85,7 @@ def test_own_reset_link_requires_a_recent_sign_in(ada: Any, database: Database) 
 def test_deletion_requires_email(ada: Any, bob: Any) -> None:
     path = f"/users/{bob.public_id}/delete"
     ada.get(path)
-    assert "Impact" in ada.text and bob.public_id in ada.text
+    assert "Impact" in ada.text and bob.public_id in ada.text and "each for 365 days" in ada.text
     assert ada.send(path, typed="ada@acme.example").status_code == 400
     ada.send(path, typed=bob.email)
     ada.follow()
