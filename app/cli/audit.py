@@ -24,7 +24,7 @@ audit_commands = OperatorGroup("audit", help="The audit logs and their hash chai
 @click.option("--organization", help="ID of the organization (default: all).")
 @click.option(
     "--checkpoints",
-    type=click.File(),
+    type=click.File(errors="replace"),
     help="A server log stored elsewhere; its checkpoints are compared with the chains.",
 )
 def verify_command(organization: str | None, checkpoints: TextIO | None) -> None:
