@@ -147,8 +147,8 @@ def get_webhook(context: ApiContext, webhook_id: str) -> object:
 def update_webhook(context: ApiContext, body: Body, webhook_id: str) -> object:
     """Update a webhook.
 
-    Enabling a webhook resets its failures. Also requires `audit:read`. For another URL, a user needs a recent sign-in
-    (RFC 9470).
+    Enabling a webhook or changing its URL resets its failures. Also requires `audit:read`. For another URL, a user
+    needs a recent sign-in (RFC 9470).
     """
     record, changed = webhooks.update_webhook(
         context.actor, webhook_id, body, expected_version=expected_version()

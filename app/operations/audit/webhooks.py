@@ -200,9 +200,9 @@ def update_webhook(
 ) -> tuple[WebhookRecord, tuple[str, ...]]:
     """Update the given fields and return the webhook with the names of the changed fields.
 
-    A webhook that is enabled again starts without its previous failures and pending deliveries. Raises NotFound,
-    InvalidInput, Forbidden, PreconditionFailed, Conflict, and FreshSignInRequired for another URL. Audit:
-    ``webhook.updated``, if anything changed.
+    A webhook that is enabled again starts without its previous failures and pending deliveries, one with another URL
+    without the failures. Raises NotFound, InvalidInput, Forbidden, PreconditionFailed, Conflict, and
+    FreshSignInRequired for another URL. Audit: ``webhook.updated``, if anything changed.
     """
     require_webhook_permissions(actor)
     row = get_webhook_row(actor, webhook_id)
@@ -217,7 +217,9 @@ def update_webhook(
     before = audit_fields(row)
     if "status" in values:
         is_enabled = values["status"] == "enabled"
-        values |= {"disabled_because": None if is_enabled else "person", "failing_since": None}
+        values["disabled_because"] = None if is_enabled else "person"
+    if values.keys() & {"status", "url"}:
+        values["failing_since"] = None
     update_webhook_row(row, values)
     if "status" in values:
         _drop_pending(row)

@@ -123,13 +123,17 @@ def test_change_of_the_query_of_a_url_is_audited_without_it(ada: Any) -> None:
     )  # fmt: skip
 
 
-def test_enabling_resets_failures(ada: Any) -> None:
+def test_enabling_and_another_url_reset_failures(ada: Any) -> None:
     made = create_webhook(ada, GOOD).record
     update_webhook(ada, made.public_id, {"status": "disabled"})
     assert get_webhook(ada, made.public_id).disabled_because == "person"
     change(Webhook, failing_since=ago(days=9))
     record, _ = update_webhook(ada, made.public_id, {"status": "enabled"})
     assert (record.disabled_because, record.failing_since) == (None, None)
+    change(Webhook, failing_since=ago(days=9))
+    assert update_webhook(ada, made.public_id, {"description": "x"})[0].failing_since is not None
+    record, _ = update_webhook(ada, made.public_id, {"url": "https://other.example/"})
+    assert record.failing_since is None, "another endpoint"
 
 
 def test_deleted_webhook_is_purged_with_its_deliveries(ada: Any, acme: Any, database: Database) -> None:
