@@ -176,6 +176,7 @@ def configure(app: Flask, config: Config) -> None:
             event.listen(db.engine, "begin", _begin_sqlite)
         if (replica := db.engines.get(REPLICA)) is not None:
             FENCE.listen(replica)
+            event.listen(replica, "do_connect", _connect)
             event.listen(replica, "connect", functools.partial(_prepare_mysql, config, True))
             event.listen(replica, "checkin", _note_use)
             event.listen(replica, "checkout", _replace_or_ping)
@@ -244,7 +245,7 @@ def _connect_at_once(engine: Engine, url: URL, options: dict[str, Any]) -> Any:
     """Return a new connection of the driver that waits for no answer longer than a second. Raises MySQLdb.Error."""
     arguments, named = engine.dialect.create_connect_args(url)
     seconds = dict.fromkeys(("connect_timeout", "read_timeout", "write_timeout"), _REACHABLE_SECONDS)
-    return engine.dialect.connect(*arguments, **{**named, **options, **seconds})
+    return MySQLConnection(*arguments, **{**named, **options, **seconds})
 
 
 def node_connector() -> Callable[[str, int], Any]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from MySQLdb import OperationalError
 from MySQLdb.connections import Connection
+from MySQLdb.constants import CLIENT
 
 
 class MySQLConnection(Connection):  # type: ignore[misc]
@@ -22,6 +24,11 @@ class MySQLConnection(Connection):  # type: ignore[misc]
     def __init__(self, *arguments: Any, **parameters: Any) -> None:
         self.waiting: list[bytes] = []
         super().__init__(*arguments, **parameters)
+        # The driver continues without TLS if the server, or somebody in between, does not offer it.
+        is_required = "ssl" in parameters or parameters.get("ssl_mode") == "REQUIRED"
+        if is_required and not self.server_capabilities & CLIENT.SSL:
+            self.close()
+            raise OperationalError(2026, "The server does not offer TLS, which the URL demands.")
 
     def execute_later(self, statement: bytes) -> None:
         """Let the statement wait."""

@@ -58,13 +58,15 @@ def connect(database_url: str) -> Any:
         path = Path(database_url.removeprefix("sqlite:///"))
         return sqlite3.connect(f"file:{path}?mode=ro", uri=True)
     import MySQLdb
+    from MySQLdb.constants import CLIENT
 
     parts = urlsplit(database_url)
     options = dict(parse_qsl(parts.query))
+    mode = {name: options.pop(name) for name in ("ssl_mode",) if name in options}
     encryption = {
         name.removeprefix("ssl_"): value for name, value in options.items() if name.startswith("ssl_")
     }
-    return MySQLdb.connect(
+    connection = MySQLdb.connect(
         host=parts.hostname or "localhost",
         port=parts.port or 3306,
         user=unquote(parts.username or ""),
@@ -74,7 +76,13 @@ def connect(database_url: str) -> Any:
         read_timeout=2,
         **({"unix_socket": options["unix_socket"]} if "unix_socket" in options else {}),
         **({"ssl": encryption} if encryption else {}),
+        **mode,
     )
+    # As in app/mysql_connection.py.
+    if encryption and not connection.server_capabilities & CLIENT.SSL:
+        connection.close()
+        raise ConnectionError("The server does not offer TLS.")
+    return connection
 
 
 def heads(migrations: Path) -> set[str]:

@@ -183,6 +183,8 @@ def test_second_start_on_mariadb_prepares_nothing(copy: Path, tmp_path: Path, ma
     versions = copy / "migrations" / "versions"
     assert is_ready(settings["DATABASE_URL"], versions, lambda key, _wrapped: opened.append(key), tmp_path)
     assert len(opened) == 1, "root's data key was tried"
+    demanded = f"{settings['DATABASE_URL']}&ssl_ca=/etc/ssl/certs/ca-certificates.crt"
+    assert not is_ready(demanded, versions, lambda key, _wrapped: opened.append(key), tmp_path), "no TLS"
 
 
 def test_start_with_an_older_database_is_rejected(copy: Path, instance: Path, tmp_path: Path) -> None:

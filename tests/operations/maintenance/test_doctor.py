@@ -10,11 +10,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import MySQLdb
 import pytest
 from flask import Flask
+from sqlalchemy.exc import OperationalError
 
 from app import config, create_app
 from app.config import Config, UnsafeConfiguration
+from app.database import node_connector, replica_engine
 from app.operations.maintenance import decided_moves, doctor, move
 from app.operations.maintenance.database_checks import Finding, _connections, _session, check_grants
 from app.operations.maintenance.doctor import Diagnosis, run_checks
@@ -23,6 +26,7 @@ from tests.factories import Factory
 from tests.support.cases import each
 from tests.support.databases import Database, MariaDBDatabase
 from tests.support.https_server import Response, https_server
+from tests.support.mariadb import MariaDB
 
 
 def write(database: Database, statement: str) -> None:
@@ -259,6 +263,27 @@ def test_unreachable_database_is_one_finding(tmp_path: Path) -> None:
     assert found(diagnosis, "cannot be reached").level == "problem"
     assert "?ssl_ca=" in found(diagnosis, "cannot be reached").fix
     assert not diagnosis.is_healthy
+
+
+@pytest.mark.skipif(bool(MariaDB.mysql), reason="MySQL offers TLS with a certificate that it creates itself")
+@pytest.mark.parametrize("parameters", ["ssl_ca=/etc/ssl/certs/ca-certificates.crt", "ssl_mode=REQUIRED"])
+def test_database_without_tls_is_not_used_if_the_url_demands_it(
+    tmp_path: Path, mariadb: MariaDB, parameters: str
+) -> None:
+    """Otherwise anyone in between could read everything by not offering it."""
+    mariadb.create_database("without_tls")
+    urls = dict.fromkeys(
+        ("DATABASE_URL", "DATABASE_REPLICA_URL"), f"{mariadb.tcp_url('without_tls')}?{parameters}"
+    )
+    settings = config.load({"GATEHOUSE_INSTANCE": str(tmp_path)} | urls)
+    with create_app(settings).app_context():
+        assert "does not offer TLS" in found(run_checks(settings), "cannot be reached").message
+        replica = replica_engine()
+        assert replica is not None
+        with pytest.raises(OperationalError, match="does not offer TLS"):
+            replica.connect()
+        with pytest.raises(MySQLdb.OperationalError, match="does not offer TLS"):
+            node_connector()("127.0.0.1", mariadb.port)
 
 
 def test_newer_schema_is_ok(context: Flask, database: Database) -> None:
