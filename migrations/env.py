@@ -19,9 +19,13 @@ from pathlib import Path
 
 from alembic import context
 from flask import current_app
+from MySQLdb.constants import ER
 from sqlalchemy import Connection
+from sqlalchemy.exc import OperationalError
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from app.config import UnsafeConfiguration, command_line
+from app.operations.maintenance.doctor import require_database
 
 database = current_app.extensions["migrate"].db
 LOCK_SECONDS = 3600
@@ -70,6 +74,10 @@ def alone(connection: Connection) -> Iterator[None]:
 
 def run_online() -> None:
     """On the configured database."""
+    try:
+        require_database()
+    except UnsafeConfiguration as refusal:
+        raise SystemExit(str(refusal)) from None
     # A connection of its own kind: no statement limit, since an index build may take long.
     engine = database.engine
     with engine.connect() as connection:
@@ -80,9 +88,17 @@ def run_online() -> None:
             connection.exec_driver_sql("SET SESSION lock_wait_timeout = 10, innodb_lock_wait_timeout = 10")
             connection.commit()
         # Machines that start together: the first migrates, the others wait and find nothing left to do.
-        with alone(connection):
-            run(connection)
-            connection.commit()
+        try:
+            with alone(connection):
+                run(connection)
+                connection.commit()
+        except OperationalError as error:
+            if error.orig is None or error.orig.args[0] != ER.TABLEACCESS_DENIED_ERROR:
+                raise
+            raise SystemExit(
+                f"The schema is not up to date, and the account of DATABASE_URL may not change it: {error.orig}. Type "
+                f"this with an account that may: {command_line('db upgrade')}"
+            ) from None
         if is_sqlite:
             broken = connection.connection.dbapi_connection.execute("PRAGMA foreign_key_check").fetchall()
             connection.connection.dbapi_connection.execute("PRAGMA foreign_keys = ON")

@@ -28,6 +28,7 @@ def before_serving(*, demo_app_url: str | None = None) -> dict[str, str]:
     With ``demo_app_url`` the demo data is created, unless others use the database. Return the demo app's environment.
     """
     config = current()
+    doctor.require_database()
     # Before anything is written (KY-6).
     require_master_key()
     require_current_database()

@@ -24,6 +24,7 @@ from .kms import wrap_key
 from .mail import MailServer, mail_server
 from .settings import (
     EXIT_CONFIGURATION,
+    EXIT_UNAVAILABLE,
     SETTINGS,
     Setting,
     UnsafeConfiguration,
@@ -46,6 +47,7 @@ from .version import VERSION
 
 __all__ = [
     "EXIT_CONFIGURATION",
+    "EXIT_UNAVAILABLE",
     "KEY_FILES",
     "ROOT",
     "SETTINGS",

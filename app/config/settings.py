@@ -36,7 +36,10 @@ class UnsafeConfiguration(SystemExit):
 
 
 def database_url(given: str, instance: Path) -> str:
-    """Return SQLAlchemy's database URL; by default the embedded database in the instance folder."""
+    """Return SQLAlchemy's database URL; by default the embedded database in the instance folder.
+
+    Raises UnsafeConfiguration with a message that does not contain the value, because the password is in it.
+    """
     if not given:
         try:
             instance.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -45,8 +48,14 @@ def database_url(given: str, instance: Path) -> str:
         return f"sqlite:///{instance / 'gatehouse.sqlite3'}"
     scheme, _, rest = given.partition("://")
     if scheme in {"mysql", "mariadb", "mysql+mysqldb", "mariadb+mysqldb"} and rest:
-        return f"mysql+mysqldb://{rest}"
+        return _mysql_url("DATABASE_URL", rest)
     if scheme == "sqlite" and rest:
+        # A relative path would begin in the folder of the release, which the next one replaces.
+        if not rest.startswith("//"):
+            raise UnsafeConfiguration(
+                "DATABASE_URL names a file without its folder. Use sqlite:// and an absolute path, for example "
+                f"sqlite:///{instance / 'gatehouse.sqlite3'}"
+            )
         return given
     # Without a scheme in front, any part of the value may be the password.
     is_shown = "://" in given and _SCHEME.fullmatch(scheme) is not None
@@ -68,7 +77,25 @@ def replica_url(env: Mapping[str, str], variable: str) -> str | None:
         raise UnsafeConfiguration(
             f"{variable} is set, but DATABASE_URL names no MySQL or MariaDB. Type: unset {variable}"
         )
-    return f"mysql+mysqldb://{rest}"
+    return _mysql_url(variable, rest)
+
+
+def _mysql_url(variable: str, rest: str) -> str:
+    url = f"mysql+mysqldb://{rest}"
+    # The main process of the server reads the settings before it loads libraries.
+    from sqlalchemy.engine import make_url
+
+    try:
+        parts = make_url(url)
+        is_valid = bool(parts.database) and "@" not in (parts.host or "")
+    except ValueError:
+        is_valid = False
+    if not is_valid:
+        raise UnsafeConfiguration(
+            f"{variable} cannot be read. It must look like mysql://user:password@host:3306/database. Write special "
+            "characters of the password as in URLs: @ as %40, / as %2F."
+        )
+    return url
 
 
 def text(env: Mapping[str, str], variable: str) -> str:
@@ -231,8 +258,8 @@ SETTINGS = (
     Setting(
         "DATABASE_URL",
         "sqlite in the instance folder",
-        "`mysql://user:password@host/database` (MySQL, MariaDB) or `sqlite:////path/file`. `DATABASE_URL_FILE` names a "
-        "file instead.",
+        "`mysql://user:password@host/database` (MySQL, MariaDB), with `@` in the password as `%40`, or "
+        "`sqlite:////path/file`. `DATABASE_URL_FILE` names a file instead.",
     ),
     Setting(
         "DATABASE_REPLICA_URL",

@@ -303,6 +303,22 @@ def test_malformed_database_url_reveals_no_password(tmp_path: Path, url: str, sh
     assert shown in told and "hunter2" not in told
 
 
+@each(
+    ("url", "shown"),
+    [
+        ("mysql://gatehouse:hunter2@db.example", "mysql://user:password@host:3306/database"),
+        ("mysql://gatehouse:hunter2@db.example:33x/gatehouse", "mysql://user:password@host:3306/database"),
+        ("mysql://gatehouse:hunter2@x@db.example/gatehouse", "@ as %40"),
+        ("sqlite:///hunter2.sqlite3", "an absolute path, for example sqlite:////"),
+    ],
+)
+def test_database_url_that_cannot_be_used_is_rejected_with_a_good_one(
+    tmp_path: Path, url: str, shown: str
+) -> None:
+    told = refusal(production(tmp_path, DATABASE_URL=url))
+    assert shown in told and "hunter2" not in told
+
+
 def test_database_url_may_be_in_a_file(tmp_path: Path) -> None:
     named = tmp_path / "database.url"
     named.write_text("mysql://gatehouse:x@db.example/gatehouse\n")

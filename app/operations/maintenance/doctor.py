@@ -7,11 +7,21 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import ClassVar
 
 from msgspec import Struct
 from sqlalchemy import exc
 
-from app.config import KEY_FILES, ROOT, Config, command_line, find_fault, find_wrapped
+from app.config import (
+    EXIT_UNAVAILABLE,
+    KEY_FILES,
+    ROOT,
+    Config,
+    UnsafeConfiguration,
+    command_line,
+    find_fault,
+    find_wrapped,
+)
 from app.database import engines
 from app.operations.directory import lookups
 from app.operations.maintenance.database_checks import (
@@ -65,6 +75,19 @@ def run_checks(config: Config) -> Diagnosis:
         for check in checks:
             findings.extend(check(config))
     return Diagnosis(tuple(findings))
+
+
+class DatabaseUnavailable(UnsafeConfiguration):
+    """The database cannot be reached; exit status 75, so that a supervisor starts the process again."""
+
+    exit_status: ClassVar[int] = EXIT_UNAVAILABLE
+
+
+def require_database() -> None:
+    """Raise DatabaseUnavailable, with what to check, if no connection can be opened."""
+    finding = _check_connection()
+    if finding.level != "ok":
+        raise DatabaseUnavailable(f"{finding.message}. {finding.fix}")
 
 
 def has_pending_migrations() -> bool:
@@ -198,7 +221,8 @@ def _check_connection() -> Finding:
     try:
         with engines()[0].connect():
             return ok("database", "The database can be reached.")
-    except (exc.DBAPIError, exc.TimeoutError) as error:
+    # The driver raises a TypeError for a parameter of the URL that it does not know.
+    except (exc.DBAPIError, exc.TimeoutError, TypeError) as error:
         cause = getattr(error, "orig", None) or error
         return problem(
             "database",

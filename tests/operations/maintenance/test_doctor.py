@@ -16,6 +16,7 @@ from flask import Flask
 from sqlalchemy.exc import OperationalError
 
 from app import config, create_app
+from app.cli.maintenance import before_serving
 from app.config import Config, UnsafeConfiguration
 from app.database import node_connector, replica_engine
 from app.operations.maintenance import decided_moves, doctor, move
@@ -263,6 +264,34 @@ def test_unreachable_database_is_one_finding(tmp_path: Path) -> None:
     assert found(diagnosis, "cannot be reached").level == "problem"
     assert "?ssl_ca=" in found(diagnosis, "cannot be reached").fix
     assert not diagnosis.is_healthy
+
+
+@pytest.mark.parametrize("parameters", ["", "?sslca=/etc/gatehouse/database-ca.pem"])
+def test_start_and_migration_without_a_database_say_what_to_check(tmp_path: Path, parameters: str) -> None:
+    url = f"mysql://x:y@127.0.0.1:1/z{parameters}"
+    app = create_app(config.load({"GATEHOUSE_INSTANCE": str(tmp_path), "DATABASE_URL": url}))
+    with app.app_context(), pytest.raises(UnsafeConfiguration, match="host, account, password") as ended:
+        before_serving()
+    assert ended.value.code == 75, "a supervisor tries again"
+    migrated = app.test_cli_runner().invoke(args=["db", "upgrade"])
+    assert migrated.exit_code == 1 and "host, account, password" in str(migrated.exception)
+
+
+@pytest.mark.slow
+def test_account_that_may_not_change_the_schema_is_told_the_command(tmp_path: Path, mariadb: MariaDB) -> None:
+    mariadb.create_database("unmigrated")
+    mariadb.execute("DROP USER IF EXISTS served@localhost")
+    mariadb.execute("CREATE USER served@localhost IDENTIFIED BY 'secret'")
+    mariadb.execute("GRANT SELECT, INSERT, UPDATE, DELETE ON unmigrated.* TO served@localhost")
+    url = mariadb.url("unmigrated").replace(f"gatehouse:{mariadb.password}", "served:secret")
+    app = create_app(config.load({"GATEHOUSE_INSTANCE": str(tmp_path), "DATABASE_URL": url}))
+    with (
+        app.app_context(),
+        pytest.raises(SystemExit, match=r"may not change it.*flask --app wsgi db upgrade"),
+    ):
+        before_serving()
+    listed = app.test_cli_runner().invoke(args=["users", "list", "--organization", "acme"])
+    assert listed.exit_code == 1 and "Type: flask --app wsgi db upgrade" in listed.stderr
 
 
 @pytest.mark.skipif(bool(MariaDB.mysql), reason="MySQL offers TLS with a certificate that it creates itself")
