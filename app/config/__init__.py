@@ -41,7 +41,6 @@ from .settings import (
     is_loopback_url,
     replica_url,
     text,
-    words,
 )
 from .version import VERSION
 
@@ -154,7 +153,7 @@ def load(environ: Mapping[str, str] | None = None) -> Config:
         trusted_hosts=(
             host,
             *(("127.0.0.1", "localhost", "[::1]") if is_loopback_url(base_url) else ()),
-            *words(env, "GATEHOUSE_TRUSTED_HOSTS"),
+            *sorted(hosts(env, "GATEHOUSE_TRUSTED_HOSTS")),
         ),
         log_level=choice(env, "GATEHOUSE_LOG_LEVEL", "info", ("debug", "info", "warning", "error")),
         follow_traceparent=choice(env, "GATEHOUSE_FOLLOW_TRACEPARENT", "off", ("on", "off")) == "on",

@@ -16,7 +16,7 @@ from .instance import fault_of
 
 EXIT_CONFIGURATION = 78  # EX_CONFIG of sysexits.h
 EXIT_UNAVAILABLE = 75  # EX_TEMPFAIL
-_HOST = re.compile(r"([a-z0-9.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
+_HOST = re.compile(r"([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+]{0,30}")
 _CONTACT = re.compile(r"(mailto:[!-~]+@[!-~]+|https://[!-~]+|tel:[+0-9.()-]+)")
 _GOOD_BASE_URL = "it must look like https://id.example.com, without user, path or query."
@@ -159,7 +159,7 @@ def hosts(env: Mapping[str, str], variable: str) -> frozenset[str]:
     for host in named:
         if not _HOST.fullmatch(host):
             raise UnsafeConfiguration(
-                f"{variable} contains {host!r}. Use host or host:port, for example jwks.internal:8443."
+                f"{variable} contains {host!r}. Use host or host:port, for example app.internal:8443."
             )
     return named
 

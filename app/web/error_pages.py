@@ -112,7 +112,11 @@ def _database_error(error: Exception) -> Response:
 
 def _foreign_host(_error: SecurityError) -> Response:
     # No URL can be built for a foreign host, so this page has no style and no links (TR-2).
-    return Response("This host name is not served here.\n", 400, mimetype="text/plain")
+    text = (
+        "This host name is not served here. The proxy must pass on the Host header of GATEHOUSE_BASE_URL. "
+        "GATEHOUSE_TRUSTED_HOSTS has further names.\n"
+    )
+    return Response(text, 400, mimetype="text/plain")
 
 
 def _http_error(error: HTTPException) -> Response | HTTPException:

@@ -247,6 +247,8 @@ def test_development_settings_are_rejected_in_production(tmp_path: Path, name: s
         ("GATEHOUSE_OUTGOING_ALLOWED_HOSTS", "https://app.internal"),
         ("GATEHOUSE_OUTGOING_ALLOWED_HOSTS", "app.internal,*.internal"),
         ("GATEHOUSE_OUTGOING_ALLOWED_HOSTS", "10.0.0.0/8"),
+        ("GATEHOUSE_TRUSTED_HOSTS", "https://balancer.internal"),
+        ("GATEHOUSE_TRUSTED_HOSTS", "*"),
         ("DATABASE_URL", "postgresql://x/y"),
         ("DATABASE_URL", "gatehouse.sqlite3"),
         ("DATABASE_URL", "mysql://"),
@@ -284,6 +286,10 @@ def test_private_hosts_and_authorities_can_be_allowed(tmp_path: Path) -> None:
     )
     assert config.outgoing_ca_bundle == bundle
     assert config.outgoing_allowed_hosts == {"app.internal", "keys.internal:8443", "[fd00::5]:443"}
+    trusted = load(
+        production(tmp_path, GATEHOUSE_TRUSTED_HOSTS="Balancer.internal, 10.0.0.7:8000")
+    ).trusted_hosts
+    assert trusted == ("id.example.com", "10.0.0.7:8000", "balancer.internal")
     assert load(production(tmp_path)).outgoing_allowed_hosts == frozenset()
 
 

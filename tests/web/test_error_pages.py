@@ -69,8 +69,10 @@ def test_wrong_method_lists_the_allowed_ones(http: Any, app: Flask) -> None:
 
 
 def test_foreign_host_is_rejected(http: Any, app: Flask) -> None:
-    """TR-2, RP-2."""
-    assert http.get("/login", headers={"Host": "evil.example"}).status_code == 400
+    """TR-2, RP-2. It says what is wrong with a proxy that sends another name."""
+    answer = http.get("/login", headers={"Host": "evil.example"})
+    assert answer.status_code == 400
+    assert "GATEHOUSE_TRUSTED_HOSTS" in answer.text and "evil" not in answer.text
 
 
 def test_too_large_body_is_413(http: Any, app: Flask) -> None:
