@@ -39,7 +39,9 @@ GUIDES: Mapping[str, Mapping[str, str]] = {
 _PATHS = {name: path for group in GUIDES.values() for name, path in group.items()}
 _NAMES = {path: name for name, path in _PATHS.items()}
 # The placeholder for the organization in the files.
-_BASE_URL, _ORGANIZATION = "https://id.example.com", "organizations/acme"
+_BASE_URL = "https://id.example.com"
+# How the guides name the organization: in paths, query parameters and options of commands.
+_ORGANIZATION = ("organizations/", "organization_id=", "--organization ")
 # The placeholder for the path of these pages in rendered links.
 _DOCS_URL = "/portal/{organization}/docs"
 
@@ -92,7 +94,7 @@ def docs_guide(context: PortalContext, guide: str) -> PageResponse:
     text = _html(guide, page_language())
     for placeholder, value in (
         (_BASE_URL, organization.base_url),
-        (_ORGANIZATION, f"organizations/{organization.slug}"),
+        *((f"{name}acme", f"{name}{organization.slug}") for name in _ORGANIZATION),
         (_DOCS_URL, context.url("/docs")),
     ):
         text = text.replace(placeholder, escape(value))

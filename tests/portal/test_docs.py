@@ -51,11 +51,15 @@ def test_every_link_of_a_guide_leads_to_a_file_of_the_repository_and_an_existing
 
 def test_guide_of_another_organization_has_its_values(portal_user: Any, make: Any) -> None:
     first = portal_user(make.organization(), "developer")
-    second = portal_user(make.organization(), "developer")
+    second = portal_user(make.organization("orchard"), "developer")
     for user in (first, second):
         user.get("/docs/first-client")
         assert f"/organizations/{user.slug}" in user.text
     assert first.slug not in second.text
+    for guide, name in (("rotate-a-secret", "organization_id="), ("import", "--organization ")):
+        second.get(f"/docs/{guide}")
+        assert f"{name}orchard" in plain(second.text), guide
+        assert f"{name}acme" not in plain(second.text), guide
 
 
 def test_errors_have_the_texts_of_the_failed_requests(ada: Any) -> None:
