@@ -113,8 +113,13 @@ def tasks_of(client: ClientRecord) -> tuple[str, ...]:
 
 
 def languages_of(client: ClientRecord, task: str) -> tuple[str, ...]:
-    """Return the languages of the task's quickstarts that can authenticate as the client does."""
+    """Return the languages of the task's quickstarts that can authenticate as the client does.
+
+    Those whose library demands an ID token are for clients with the scope ``openid``.
+    """
     found = _languages_of_task(task)
+    if task == "web" and "openid" not in client.scopes:
+        found = tuple(language for language in found if language in _WITHOUT_ID_TOKEN)
     method = client.token_endpoint_auth_method
     if method == PRIVATE_KEY_JWT:
         return tuple(language for language in found if language in _WITH_KEYS.get(task, ()))
@@ -132,6 +137,7 @@ def _languages_of_task(task: str) -> tuple[str, ...]:
 
 # Quickstarts that know how to sign a client assertion.
 _WITH_KEYS: Mapping[str, tuple[str, ...]] = {"web": ("node",), "service": ("node",)}
+_WITHOUT_ID_TOKEN = frozenset({"python", "node", "curl"})
 # Frameworks for servers, which have a secret.
 _ON_SERVERS = frozenset({"nextjs", "java", "php", "dotnet"})
 # Libraries that send the secret in the body of a code's request.
