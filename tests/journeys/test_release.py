@@ -129,12 +129,16 @@ def test_compose_file_is_valid_and_hardened(tmp_path: Path) -> None:
         assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
         assert service["image"] == f"gatehouse:{VERSION}"
     # The block in the guide that creates the secrets.
-    shell = next(block for block in blocks(GUIDE) if "mkdir -m 700 secrets" in block)
+    shell = next(block for block in blocks(GUIDE) if "-m 700 secrets" in block)
     subprocess.run(["sh", "-eu"], input=shell, cwd=tmp_path, text=True, check=True)
     named = {secret["file"] for secret in yaml.safe_load(text)["secrets"].values()}
     assert named == {f"secrets/{path.name}" for path in (tmp_path / "secrets").iterdir()}
     owner = (tmp_path / "secrets/owner_password").read_text()
     assert f":{owner}@database/gatehouse\n" in (tmp_path / "secrets/owner_url").read_text()
+    before = {path.name: path.read_text() for path in (tmp_path / "secrets").iterdir()}
+    subprocess.run(["sh", "-eu"], input=shell, cwd=tmp_path, text=True, check=True)
+    after = {path.name: path.read_text() for path in (tmp_path / "secrets").iterdir()}
+    assert after == before, "typed twice, the block keeps the master key"
     assert services["gatehouse"]["depends_on"] == {"migrate": {"condition": "service_completed_successfully"}}
 
 
