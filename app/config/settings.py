@@ -38,24 +38,20 @@ class UnsafeConfiguration(SystemExit):
 def database_url(given: str, instance: Path) -> str:
     """Return SQLAlchemy's database URL; by default the embedded database in the instance folder.
 
-    Raises UnsafeConfiguration with a message that does not contain the value, because the password is in it.
+    A relative path of SQLite begins there too. Raises UnsafeConfiguration with a message that does not contain the
+    value, because the password is in it.
     """
-    if not given:
+    scheme, _, rest = given.partition("://")
+    relative_file = rest[1:] if scheme == "sqlite" and not rest.startswith(("//", "/:memory:")) else ""
+    if not given or relative_file:
         try:
             instance.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise UnsafeConfiguration(str(fault_of(instance, error))) from error
-        return f"sqlite:///{instance / 'gatehouse.sqlite3'}"
-    scheme, _, rest = given.partition("://")
+        return f"sqlite:///{instance / (relative_file or 'gatehouse.sqlite3')}"
     if scheme in {"mysql", "mariadb", "mysql+mysqldb", "mariadb+mysqldb"} and rest:
         return _mysql_url("DATABASE_URL", rest)
-    if scheme == "sqlite" and rest:
-        # A relative path would begin in the folder of the release, which the next one replaces.
-        if not rest.startswith("//"):
-            raise UnsafeConfiguration(
-                "DATABASE_URL names a file without its folder. Use sqlite:// and an absolute path, for example "
-                f"sqlite:///{instance / 'gatehouse.sqlite3'}"
-            )
+    if scheme == "sqlite" and rest.startswith("//"):
         return given
     # Without a scheme in front, any part of the value may be the password.
     is_shown = "://" in given and _SCHEME.fullmatch(scheme) is not None

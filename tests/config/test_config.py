@@ -315,7 +315,7 @@ def test_malformed_database_url_reveals_no_password(tmp_path: Path, url: str, sh
         ("mysql://gatehouse:hunter2@db.example", "mysql://user:password@host:3306/database"),
         ("mysql://gatehouse:hunter2@db.example:33x/gatehouse", "mysql://user:password@host:3306/database"),
         ("mysql://gatehouse:hunter2@x@db.example/gatehouse", "@ as %40"),
-        ("sqlite:///hunter2.sqlite3", "an absolute path, for example sqlite:////"),
+        ("sqlite:///:memory:", "name a database"),
     ],
 )
 def test_database_url_that_cannot_be_used_is_rejected_with_a_good_one(
@@ -323,6 +323,12 @@ def test_database_url_that_cannot_be_used_is_rejected_with_a_good_one(
 ) -> None:
     told = refusal(production(tmp_path, DATABASE_URL=url))
     assert shown in told and "hunter2" not in told
+
+
+def test_relative_sqlite_file_is_in_the_instance_folder(tmp_path: Path) -> None:
+    """The folder of a release, in which Flask would create it, is replaced by that of the next one."""
+    loaded = load(production(tmp_path, DATABASE_URL="sqlite:///data.sqlite3"))
+    assert loaded.database_url == f"sqlite:///{loaded.instance / 'data.sqlite3'}"
 
 
 def test_database_url_may_be_in_a_file(tmp_path: Path) -> None:
