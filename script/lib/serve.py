@@ -138,22 +138,39 @@ def new_server(options: argparse.Namespace, config: Any, stopping: Stopping) -> 
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="script/server", description="Run Gatehouse.")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
-    parser.add_argument("--port", type=int, default=8000, help="port to listen on (default 8000)")
+    parser.add_argument("--port", type=port, default=8000, help="port to listen on (default 8000)")
     parser.add_argument(
-        "--workers", type=int, help="processes (default 2; 1 with SQLite, which has one writer)"
+        "--workers", type=count, help="processes (default 2; 1 with SQLite, which has one writer)"
     )
     parser.add_argument(
-        "--threads", type=int, default=8, help="concurrent requests in each process (default 8)"
+        "--threads", type=count, default=8, help="concurrent requests in each process (default 8)"
     )
     parser.add_argument(
         "--demo",
         action="store_true",
         help="create the demo organization acme, print its sign-ins and start a demo app",
     )
-    parser.add_argument("--demo-port", type=int, default=9000, help="port of the demo app (default 9000)")
+    parser.add_argument("--demo-port", type=port, default=9000, help="port of the demo app (default 9000)")
     version = load_file("gatehouse_version", ROOT / "app" / "config" / "version.py").VERSION
     parser.add_argument("--version", action="version", version=f"Gatehouse {version}")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.demo and options.port == options.demo_port:
+        parser.error("--port and --demo-port are the same. Use two ports.")
+    return options
+
+
+def port(text: str) -> int:
+    return number_up_to(65535, text)
+
+
+def count(text: str) -> int:
+    return number_up_to(1000, text)
+
+
+def number_up_to(greatest: int, text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= greatest:
+        raise argparse.ArgumentTypeError(f"use a number from 1 to {greatest}")
+    return int(text)
 
 
 def read_configuration() -> tuple[Any, Any]:

@@ -25,6 +25,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import process
+from tests.support.cases import each
 from tests.support.databases import MariaDBDatabase
 from tests.support.mariadb import MariaDB
 from tests.support.server_script import ROOT, Started, copy_to, started
@@ -153,6 +154,23 @@ def open_page(url: str) -> str:
             return str(answer.read().decode())
     except (urllib.error.URLError, ConnectionError):
         return ""
+
+
+@each(
+    ("options", "fix"),
+    [
+        ("--threads=-30", "--threads: use a number from 1 to 1000"),
+        ("--workers=many", "--workers: use a number from 1 to 1000"),
+        ("--demo-port=99999", "--demo-port: use a number from 1 to 65535"),
+        ("--demo --port=9000", "Use two ports."),
+    ],
+)
+def test_option_that_cannot_work_is_rejected(
+    options: str, fix: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        serve.parse(options.split())
+    assert fix in capsys.readouterr().err
 
 
 def test_second_server_on_a_port_is_refused(copy: Path, instance: Path, tmp_path: Path) -> None:
