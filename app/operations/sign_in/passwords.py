@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from uuid import UUID
 
@@ -44,6 +45,8 @@ MAX_WAIT_SECONDS = 2.0
 MAX_WAITING_THREADS = 14
 """With the hashing threads, half of a worker's: an office that begins its day waits a moment and is not refused."""
 _hashing = Turns(os.cpu_count() or 1)
+# Imported hashes may take a second or two each. They leave a core to the others.
+_imported_hashing = Turns(max(1, (os.cpu_count() or 1) - 1))
 
 
 class _HashingQueue:
@@ -99,13 +102,15 @@ def verify_password(
     ``organization_id`` and ``ip_address`` say whose share of the queue is used. Raises Unavailable when the
     queue is full or the wait exceeds two seconds. Call it outside of a transaction.
     """
-    with _hashing_slot(organization_id, ip_address):
-        is_right = passwords.verify_password(stored_hash, password)
+    is_outdated = stored_hash is not None and passwords.needs_rehash(stored_hash)
+    renewed = None
+    with _queue_slot(organization_id, ip_address) as holder_keys:
+        with _turn(holder_keys, MAX_WAIT_SECONDS, is_imported=is_outdated):
+            is_right = passwords.verify_password(stored_hash, password)
+            if is_right and is_outdated:
+                renewed = passwords.hash_password(password)
         if not is_right and len(password) <= passwords.MAX_LENGTH:
-            _equalize_verification_time(organization_id, stored_hash, password)
-        renewed = None
-        if is_right and stored_hash is not None and passwords.needs_rehash(stored_hash):
-            renewed = passwords.hash_password(password)
+            _equalize_verification_time(organization_id, stored_hash, password, holder_keys)
     return is_right, renewed
 
 
@@ -177,11 +182,18 @@ def change_password(actor: Actor, current: str, new: str, *, known_cookie: str =
 
 def hashing_load() -> tuple[int, int]:
     """Return how many hashes run in this process, and how many wait."""
-    return _hashing.taken, _hashing.waiting
+    return _hashing.taken, _hashing.waiting + _imported_hashing.waiting
 
 
 @contextmanager
 def _hashing_slot(organization_id: str | None = None, ip_address: str | None = None) -> Iterator[None]:
+    with _queue_slot(organization_id, ip_address) as holder_keys, _turn(holder_keys, MAX_WAIT_SECONDS):
+        yield
+
+
+@contextmanager
+def _queue_slot(organization_id: str | None, ip_address: str | None) -> Iterator[list[tuple[str, str]]]:
+    """Hold a slot of the queue, and yield its holders."""
     holder_keys = [(organization_id, "")] if organization_id else []
     if ip_address:
         # A flood from one network counts once, however many organizations it targets.
@@ -190,14 +202,24 @@ def _hashing_slot(organization_id: str | None = None, ip_address: str | None = N
     if not queue.acquire(holder_keys):
         raise _too_many_sign_ins()
     try:
-        if not _hashing.take(MAX_WAIT_SECONDS, holder_keys):
-            raise _too_many_sign_ins()
-        try:
-            yield
-        finally:
-            _hashing.give_back()
+        yield holder_keys
     finally:
         queue.release(holder_keys)
+
+
+@contextmanager
+def _turn(
+    holder_keys: Collection[tuple[str, str]], seconds: float | None, *, is_imported: bool = False
+) -> Iterator[None]:
+    """Hold a turn to compute one hash. Raises Unavailable after so many seconds of waiting, unless None."""
+    deadline = None if seconds is None else time.monotonic() + seconds
+    with ExitStack() as taken:
+        for turns in (_imported_hashing, _hashing) if is_imported else (_hashing,):
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if not turns.take(left, holder_keys):
+                raise _too_many_sign_ins()
+            taken.callback(turns.give_back)
+        yield
 
 
 def _too_many_sign_ins() -> Unavailable:
@@ -208,15 +230,28 @@ def _too_many_sign_ins() -> Unavailable:
     )
 
 
-def _equalize_verification_time(organization_id: str | None, stored_hash: str | None, password: str) -> None:
-    """Compute a hash of each other scheme in use, so that every wrong password costs the same (EN-1)."""
+def _equalize_verification_time(
+    organization_id: str | None,
+    stored_hash: str | None,
+    password: str,
+    holder_keys: Collection[tuple[str, str]],
+) -> None:
+    """Compute a hash of each other scheme in use, so that every wrong password costs the same (EN-1).
+
+    Each takes a turn, because together they may take several seconds. A refusal would tell that the password was
+    wrong, although the attempt would not count, so they wait without a limit.
+    """
     schemes = list_password_schemes(organization_id) if organization_id else ()
     verified_scheme = imported_hashes.scheme_of(stored_hash) if stored_hash else None
     if verified_scheme in schemes:
-        passwords.verify_password(None, password)
+        with _turn(holder_keys, None):
+            passwords.verify_password(None, password)
     for scheme in schemes:
         if scheme != verified_scheme:
-            imported_hashes.verify_imported_password(imported_hashes.dummy_imported_hash(scheme), password)
+            with _turn(holder_keys, None, is_imported=True):
+                imported_hashes.verify_imported_password(
+                    imported_hashes.dummy_imported_hash(scheme), password
+                )
 
 
 def _too_many_wrong_passwords(attempt: sign_in_limits.PasswordAttempt) -> TooManyRequests:
