@@ -43,7 +43,7 @@ from app.rules.directory.permissions import (
     PERMISSIONS,
     effective_roles,
 )
-from app.rules.errors import Conflict, InvalidInput, NotFound
+from app.rules.errors import Conflict, InvalidInput, NotFound, TooManyRequests
 from app.web.forms import (
     CODE,
     NO_AUTOCOMPLETE,
@@ -299,7 +299,7 @@ def new_administrator(context: PortalContext) -> PageResponse:
         if key != MEMBER
     ]
     if form.validate_on_submit():
-        with form.show_errors(InvalidInput, Conflict, fields={"user_id": "email"}):
+        with form.show_errors(InvalidInput, Conflict, TooManyRequests, fields={"user_id": "email"}):
             added = add_administrator(
                 context.actor,
                 context.organization.slug,
@@ -323,7 +323,7 @@ def invite_user(context: PortalContext) -> PageResponse:
     context.actor.require("admins:write")
     form = InvitationForm()
     if form.validate_on_submit():
-        with form.show_errors(InvalidInput, Conflict):
+        with form.show_errors(InvalidInput, Conflict, TooManyRequests):
             slug, name = context.organization.slug, form.name.data or ""
             return _invited(context, create_invitation(context.actor, slug, email=form.email.data, name=name))
     words: dict[str, Any] = {"title": gettext("Invite user"), "submit": gettext("Invite user")}

@@ -9,7 +9,7 @@ import functools
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from email.headerregistry import Address
 from email.message import EmailMessage
 from email.utils import format_datetime
@@ -24,9 +24,9 @@ from app.config import ROOT, current
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.directory.users import find_user_by_email
-from app.operations.store import keyring, outbox
+from app.operations.store import keyring, outbox, rate_limits
 from app.operations.store.outbox import DeliveryRejected, Message
-from app.rules.errors import NotFound
+from app.rules.errors import NotFound, TooManyRequests
 from app.rules.languages.dates import format_long_time
 from app.rules.languages.translation import ENGLISH, catalog_of, language_for, translate
 from app.rules.mail.email_addresses import canonical_email
@@ -34,6 +34,9 @@ from app.rules.mail.email_addresses import canonical_email
 KIND = "mail"
 RECEIVER = "mail"
 """All emails share one receiver, so that a mail server that is down costs one attempt per pause and one thread."""
+
+MAX_PER_MAILBOX_PER_HOUR = 5
+"""Emails with one template that administrators of an organization can send to a mailbox, which may be a stranger's."""
 
 
 class Email(Struct, frozen=True):
@@ -74,6 +77,21 @@ def send(
         return
     email = Email(address, template, dict(values or {}), until.isoformat() if until else None, language)
     enqueue_sealed(organization.id, KIND, asdict(email), receiver=RECEIVER)
+
+
+def require_mailbox_quota(organization: OrganizationSnapshot, to: str, template: str) -> None:
+    """Count an email that an administrator sends to an address of their choice, in the current transaction.
+
+    Without a mail server nothing is counted. Raises TooManyRequests beyond ``MAX_PER_MAILBOX_PER_HOUR``.
+    """
+    bucket = rate_limits.bucket_key("mailbox", template, canonical_email(to) or to)
+    if is_possible() and not rate_limits.consume_quota(
+        organization.id, bucket, MAX_PER_MAILBOX_PER_HOUR, timedelta(hours=1)
+    ):
+        raise TooManyRequests(
+            "Too many of these emails were sent to this address. Try again in an hour.",
+            retry_after=3600,
+        )
 
 
 def read_email(organization_id: str, payload: Mapping[str, str]) -> Email:

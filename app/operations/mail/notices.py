@@ -27,6 +27,7 @@ from app.rules.actor import Actor
 from app.rules.directory.permissions import ADMIN
 from app.rules.errors import NotFound
 from app.rules.languages.translation import catalog_of, translate
+from app.rules.mail.email_addresses import canonical_email
 
 MAX_USER_NOTICES_PER_HOUR = 10
 """Notices of one kind to one user: an attacker cannot flood a mailbox, or suppress notices of another kind."""
@@ -76,7 +77,8 @@ def _notify_user(
     actor: Actor, user_id: UUID, notice: Notice, to: str | None, values: Mapping[str, str]
 ) -> None:
     organization = get_organization_by_id(actor.organization_id)
-    bucket = rate_limits.bucket_key("notice", notice, str(user_id))
+    # Of several users, one after the other may have had the same email.
+    bucket = rate_limits.bucket_key("notice", notice, canonical_email(to or "") or str(user_id))
     if not rate_limits.consume_quota(organization.id, bucket, MAX_USER_NOTICES_PER_HOUR, timedelta(hours=1)):
         return
     user = get_user(organization.id, user_id)

@@ -75,8 +75,8 @@ def issue_reset_link(actor: Actor, user_id: UUID) -> NewResetLink:
     The link is emailed. Without a mail server, or where the organization does not allow resets by email, it
     is returned for the actor to pass on. Administrators never set passwords (PW-4). Raises NotFound,
     Forbidden when the user has a role that the actor lacks, Conflict for a disabled user and where passwords
-    are disabled, and FreshSignInRequired if the link is returned and the actor signed in too long ago. Audit:
-    ``user.password_reset_requested``.
+    are disabled, TooManyRequests for too many emails, and FreshSignInRequired if the link is returned and the
+    actor signed in too long ago. Audit: ``user.password_reset_requested``.
     """
     user = require_manageable_user(actor, user_id)
     organization = get_organization_by_id(actor.organization_id)
@@ -87,6 +87,8 @@ def issue_reset_link(actor: Actor, user_id: UUID) -> NewResetLink:
     if not is_mailed:
         # Whoever sees the link can take over the account.
         require_fresh_user_sign_in(actor)
+    else:
+        emails.require_mailbox_quota(organization, user.email, "password_reset")
     token, expires_at = create_reset_link(organization, user_id, is_mailed=is_mailed)
     audit.record_user_event(actor, "user.password_reset_requested", user_id)
     link = reset_url(organization, token)

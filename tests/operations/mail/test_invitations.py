@@ -9,8 +9,11 @@ import pytest
 from flask import Flask
 
 from app.operations.directory.users import find_user_by_email
-from app.operations.users.invitations import accept_invitation, create_invitation
+from app.operations.mail import emails
+from app.operations.users import invitations
+from app.operations.users.invitations import accept_invitation, create_invitation, revoke_invitation
 from app.rules.directory.permissions import PERMISSIONS
+from app.rules.errors import TooManyRequests
 from tests.account.conftest import Visitor
 from tests.factories import bearer_header
 from tests.support.databases import Database
@@ -54,6 +57,34 @@ def test_invitation_email_names_the_inviter_only(
     deliver()
     assert "evil" not in str(box.mails[0])
     assert "invited you to join Acme" in plain(box.mails[0])
+
+
+@pytest.mark.usefixtures("context", "box")
+def test_invitations_cannot_flood_a_mailbox(make: Any, acme: Any, database: Database) -> None:
+    """Revoking one allows no further email, nor does another spelling."""
+    actor = make.actor(acme)
+    for spelling in ("grace@victim.example", "GRACE@victim.example", "Grace@Victim.example") * 2:
+        if database.count("outbox") == emails.MAX_PER_MAILBOX_PER_HOUR:
+            break
+        made = create_invitation(actor, acme.slug, email=spelling)
+        revoke_invitation(actor, acme.slug, made.invitation.public_id)
+    with pytest.raises(TooManyRequests):
+        create_invitation(actor, acme.slug, email="grace@victim.example")
+    create_invitation(actor, acme.slug, email="bob@acme.example")
+    assert database.count("outbox") == emails.MAX_PER_MAILBOX_PER_HOUR + 1
+
+
+@pytest.mark.usefixtures("context", "box")
+def test_revoked_invitations_count_for_the_emails_of_a_day(
+    make: Any, acme: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(invitations, "MAX_EMAILS_PER_DAY", 2)
+    actor = make.actor(acme)
+    for number in range(2):
+        made = create_invitation(actor, acme.slug, email=f"stranger{number}@victim.example")
+        revoke_invitation(actor, acme.slug, made.invitation.public_id)
+    with pytest.raises(TooManyRequests, match="2 invitations in a day"):
+        create_invitation(actor, acme.slug, email="stranger2@victim.example")
 
 
 @pytest.mark.parametrize("mailed", [True, False])

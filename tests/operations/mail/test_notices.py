@@ -64,6 +64,18 @@ def test_notices_are_limited_per_hour(make: Any, acme: Any, ada: Any, box: Mailb
     assert told.count(grace.email) == 1
 
 
+def test_notices_to_a_previous_email_are_limited_for_all_users_together(
+    make: Any, acme: Any, box: Mailbox, deliver: Deliver
+) -> None:
+    """An administrator may give one user after the other a stranger's email and take it away again."""
+    for _ in range(2):
+        user = make.user(acme)
+        for _ in range(notices.MAX_USER_NOTICES_PER_HOUR - 2):
+            notify_user(as_herself(user), user.id, "email_changed", to="bob@victim.example", new=user.email)
+    deliver()
+    assert len(box.mails) == notices.MAX_USER_NOTICES_PER_HOUR
+
+
 def test_notice_limit_is_per_kind(ada: Any, box: Mailbox, deliver: Deliver) -> None:
     """Ten sign-ins from new browsers do not suppress the notice about a changed email."""
     for _ in range(notices.MAX_USER_NOTICES_PER_HOUR + 1):

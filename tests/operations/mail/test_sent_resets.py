@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from app.operations.directory.users import get_user
+from app.operations.mail import emails
 from app.operations.sign_in.sign_in import SignedIn, sign_in
 from app.operations.users.password_resets import find_reset, issue_reset_link, reset_password
+from app.rules.errors import TooManyRequests
 from tests.support.databases import Database
 from tests.support.mail_server import Mailbox
 
@@ -46,3 +48,14 @@ def test_reset_link_is_returned_without_reset_by_email(
     assert link is not None and deliver() == 0
     reset = find_reset(acme, link.rpartition("/")[2])
     assert reset is not None and not reset.is_mailed
+
+
+@pytest.mark.usefixtures("box")
+def test_reset_links_cannot_flood_a_mailbox(make: Any, database: Database) -> None:
+    acme = make.organization(name="Acme")
+    ada = make.user(acme, email="ada@acme.example")
+    for _ in range(emails.MAX_PER_MAILBOX_PER_HOUR):
+        issue_reset_link(make.actor(acme), ada.id)
+    with pytest.raises(TooManyRequests):
+        issue_reset_link(make.actor(acme), ada.id)
+    assert database.count("outbox") == emails.MAX_PER_MAILBOX_PER_HOUR
