@@ -20,7 +20,7 @@ from app.portal.context import PageResponse, PortalContext, portal_page
 from app.portal.labels import AUDIT_ACTIONS, TARGET_TYPES
 from app.portal.setting_texts import SETTING_LABELS
 from app.rules.errors import NotFound
-from app.web.headers import download
+from app.web.downloads import download
 from app.web.languages import page_time_zone
 
 _EXACT = ("action", "actor", "target", "request_id")
@@ -71,7 +71,9 @@ def audit_export(context: PortalContext, file_format: str) -> PageResponse:
         raise NotFound("This export format does not exist.")
     mimetype, lines = _EXPORT_FORMATS[file_format]
     records = export_audit_events(context.actor, filters=_filters()[1])
-    return download(lines(records), mimetype, f"{context.organization.slug}-audit.{file_format}")
+    return download(
+        context.organization.id, lines(records), mimetype, f"{context.organization.slug}-audit.{file_format}"
+    )
 
 
 def _filters() -> tuple[dict[str, str], dict[str, str]]:

@@ -14,8 +14,8 @@ from app.operations.users.import_records import ImportRecord
 from app.portal.context import PageResponse, PortalContext, allow_large_form, portal_page
 from app.rules.errors import Conflict, DomainError, InvalidInput
 from app.rules.users.user_import import CSV_FIELDS, MAX_FILE_BYTES, MAX_ROWS, format_of_name
+from app.web.downloads import download
 from app.web.forms import PageForm
-from app.web.headers import download
 from app.web.languages import gettext, lazy_gettext, number
 
 MAX_ERRORS_SHOWN = 20
@@ -119,7 +119,7 @@ def import_cancel(context: PortalContext, import_id: str) -> PageResponse:
 def import_report(context: PortalContext, import_id: str) -> PageResponse:
     """Download the rejected rows with their errors, to be corrected and uploaded again."""
     lines = import_records.refusal_report(context.actor, import_id)
-    return download(lines, "text/csv", f"{import_id}-rejected.csv")
+    return download(context.organization.id, lines, "text/csv", f"{import_id}-rejected.csv")
 
 
 def _change(

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import chain, islice
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar
 
-from flask import Flask, Response, current_app, g, request, stream_with_context
+from flask import Flask, Response, current_app, g, request
 from msgspec import Struct
 from werkzeug.exceptions import MethodNotAllowed
 
@@ -296,29 +295,3 @@ def challenges(resource: str, why: Mapping[str, str], *, by_dpop: bool) -> list[
 def is_by_dpop(header: str | None) -> bool:
     """Return whether the Authorization header has the scheme DPoP, well-formed or not."""
     return (header or "").lower().startswith("dpop ")
-
-
-INCOMPLETE = "ERROR: This file is incomplete, because the server could not read the rest. Download it again."
-"""The last line of a file whose end could not be read. It is neither JSON nor a row."""
-
-
-def _with_failure(pieces: Iterable[str]) -> Iterator[str]:
-    try:
-        yield from pieces
-    except Exception:
-        yield f"\n{INCOMPLETE}\n"
-        raise
-
-
-def download(pieces: Iterable[str], mimetype: str, name: str) -> Response:
-    """Return the pieces as a file of that name.
-
-    The first two, a heading and a row, are read here, so that a database that is away is answered by 503. If it is lost
-    later, the last line is INCOMPLETE: Granian ends such a response like any other, so that clients see no error.
-    """
-    rest = iter(pieces)
-    first = list(islice(rest, 2))
-    response = Response(stream_with_context(_with_failure(chain(first, rest))), mimetype=mimetype)
-    response.headers["Cache-Control"] = "no-store"
-    response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
-    return response

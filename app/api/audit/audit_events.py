@@ -15,7 +15,7 @@ from app.operations.audit.chain_verification import verify_audit_log
 from app.rules.audit.events import PROBLEMS
 from app.rules.shapes import OneOf, PublicId, SchemaOnly, described
 from app.web.bearer import ApiContext
-from app.web.headers import download
+from app.web.downloads import download
 from app.web.json_api import integer_parameter
 
 endpoints = Endpoints("Audit log")
@@ -154,7 +154,12 @@ def export_audit_events(context: ApiContext) -> object:
     """
     records = audit_events.export_audit_events(context.actor, filters=filters_of(context, FILTERS))
     lines = (json.dumps(AuditEvent.shown_in(context, record)) + "\n" for record in records)
-    return download(lines, "application/x-ndjson", f"{context.organization.slug}-audit-events.ndjson")
+    return download(
+        context.organization.id,
+        lines,
+        "application/x-ndjson",
+        f"{context.organization.slug}-audit-events.ndjson",
+    )
 
 
 @endpoints.get(

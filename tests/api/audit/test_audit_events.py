@@ -25,7 +25,7 @@ from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
 from app.rules.errors import InvalidInput
 from app.rules.identifiers import new_id, new_public_id, public_id
-from app.web.headers import INCOMPLETE
+from app.web.downloads import INCOMPLETE
 from tests.factories import Factory, MadeClient, bearer_header
 
 
