@@ -235,6 +235,7 @@ def test_unregistered_redirect_uri_is_reported_with_the_registered_ones(flow: Fl
         ({"code_challenge": None, "code_challenge_method": None}, "pkce_or_nonce_missing", None),
         ({"code_challenge_method": "plain"}, "pkce_method_unsupported", "plain"),
         ({"scope": "openid orders:read"}, "scope_not_allowed", "orders:read"),
+        ({"resource": "https://api.example"}, "resource_not_allowed", "https://api.example"),
         ({"response_type": "token"}, "response_type_unsupported", "token"),
         ({"prompt": "none", "max_age": "0"}, "login_required", None),
     ],

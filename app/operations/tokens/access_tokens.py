@@ -123,7 +123,9 @@ def restrict_to_resources(
     try:
         target = resolve_target(client, parameters.scopes, parameters.resources)
     except (InvalidScope, InvalidTarget) as refused:
-        raise AuthorizationError(refused.code, refused.description) from refused
+        refusal = AuthorizationError(refused.code, refused.description)
+        refusal.cause = refused.cause
+        raise refusal from refused
     if not target.scopes:
         raise AuthorizationError("invalid_scope", NO_SCOPE_LEFT)
     bare = find_bare_resources(client, target.scopes, parameters.resources)
