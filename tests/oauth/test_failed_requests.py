@@ -11,6 +11,7 @@ from app.operations.audit.failed_requests import list_failed_requests
 from app.operations.clients.clients import update_client
 from app.operations.clients.credential_revocation import revoke_credentials
 from app.operations.clients.credentials import create_credential
+from app.rules.audit.request_fixes import FIXES
 from app.rules.clients.client_assertions import TYPE as ASSERTION_TYPE
 from tests.factories import basic_header
 from tests.oauth.conftest import REDIRECT_URI, VERIFIER, Flow, change_rows, clock_ago, query_of
@@ -215,6 +216,25 @@ def test_unknown_reused_and_expired_refresh_tokens_are_distinguished(flow: Flow)
     flow.refresh(first)
     flow.refresh("x")
     assert [entry.cause for entry in kept(flow)] == ["refresh_unknown", "refresh_reuse"]
+
+
+def test_scopes_that_the_user_did_not_allow_cannot_be_added_to_the_client(flow: Flow) -> None:
+    """Such a change would widen the client, and the refresh would still fail."""
+    token = flow.tokens(scope="openid offline_access")["refresh_token"]
+    assert flow.refresh(token, scope="openid orders:read").get_json()["error"] == "invalid_scope"
+    entry = only(flow)
+    assert (entry.cause, entry.received) == ("scope_beyond_token", "orders:read")
+    assert entry.cause not in FIXES
+
+
+def test_refreshed_scope_that_the_client_lost_is_a_scope_of_the_client(flow: Flow) -> None:
+    token = flow.tokens(scope="openid email offline_access")["refresh_token"]
+    with flow.app.app_context():
+        scopes = ["openid", "offline_access"]
+        update_client(flow.make.system(flow.organization), flow.client.client_id, {"scopes": scopes})
+    flow.refresh(token, scope="openid email")
+    entry = only(flow)
+    assert (entry.cause, entry.received) == ("scope_not_allowed", "email")
 
 
 def test_unregistered_redirect_uri_is_reported_with_the_registered_ones(flow: Flow) -> None:

@@ -15,6 +15,7 @@ from app.rules.organizations.settings_table import GRANT_TYPES
 from app.rules.tokens.token_exchange import ACCESS_TOKEN_TYPE, GRANT_TYPE, JWT_TYPE
 from tests.factories import Factory, MadeClient, bearer_header
 from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, SCOPES, Flow, audited
+from tests.oauth.failure_log import kept
 from tests.oauth.test_jwt_access_tokens import parts
 from tests.support.cases import each
 from tests.support.databases import Database
@@ -181,6 +182,22 @@ def test_invalid_requests_return_the_registered_error_code(
     token = subject(web, scope="orders:read stock:read stock:write")["access_token"]
     assert refusal(exchange(web, orders, token, **changes)) == error
     assert audited(database, "token.exchanged") == 0
+
+
+@each(
+    ("requested", "cause", "received"),
+    [
+        ("stock:read profile", "scope_beyond_token", "profile"),
+        ("stock:read stock:write", "scope_not_allowed", "stock:write"),
+    ],
+)
+def test_log_tells_scopes_of_the_token_from_those_of_the_client(
+    web: Flow, orders: MadeClient, requested: str, cause: str, received: str
+) -> None:
+    token = subject(web, scope="orders:read stock:read stock:write")["access_token"]
+    exchange(web, orders, token, scope=requested)
+    newest = kept(web)[0]
+    assert (newest.cause, newest.received) == (cause, received)
 
 
 def test_token_not_meant_for_the_client_cannot_be_exchanged(web: Flow, make: Factory) -> None:

@@ -150,7 +150,9 @@ def find_refresh_token(
         return RefreshCredential(row, _grant_of(client, row, resources), allowed, refresh_token, answer)
     if not is_subset(scopes, allowed):
         raise InvalidScope("The scope must not exceed what the user allowed.").with_cause(
-            "scope_not_allowed", received=" ".join(disallowed_scopes(scopes, allowed)), expected=allowed
+            "scope_not_allowed" if is_subset(scopes, row.scope.split()) else "scope_beyond_token",
+            received=" ".join(disallowed_scopes(scopes, allowed)),
+            expected=allowed,
         )
     if not allowed:
         raise InvalidGrant().with_cause("grant_ended", received="the client no longer has any of the scopes")

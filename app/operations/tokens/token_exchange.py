@@ -24,7 +24,7 @@ from app.operations.tokens.id_tokens import subject_of
 from app.rules.clients.client_types import IMPERSONATION
 from app.rules.errors import InvalidScope, InvalidTarget, OAuthError, UnauthorizedClient
 from app.rules.identifiers import public_id
-from app.rules.scopes import is_subset, restrict_scopes
+from app.rules.scopes import disallowed_scopes, is_subset, restrict_scopes
 from app.rules.tokens.token_exchange import (
     ACCESS_TOKEN_TYPE,
     GRANT_TYPE,
@@ -193,5 +193,9 @@ def _granted_scopes(
     if not is_subset(requested, allowed):
         raise InvalidScope(
             "A requested scope is not among those of the subject token and the client."
-        ).with_cause("scope_not_allowed", received=" ".join(requested), expected=allowed)
+        ).with_cause(
+            "scope_not_allowed" if is_subset(requested, subject.scopes) else "scope_beyond_token",
+            received=" ".join(disallowed_scopes(requested, allowed)),
+            expected=allowed,
+        )
     return requested or access_tokens.accessible_scopes(client, allowed, is_consented=False)

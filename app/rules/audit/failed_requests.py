@@ -86,6 +86,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     ("grant_type_unsupported", _("The client used an unknown grant type."), _("Use one of the grant types in the server metadata.")),
     ("grant_type_not_allowed", _("The client or its organization does not allow this grant type."), _("Add the grant type in the client's settings under Advanced, or use another.")),
     ("scope_not_allowed", _("The client requested scopes that are not allowed for it."), _("Request fewer scopes, or add the scopes to the client under Access.")),
+    ("scope_beyond_token", _("The client requested scopes that the token it sent does not have."), _("Request fewer scopes. To add some, let the user sign in again and request them.")),
     ("resource_not_allowed", _("The client requested a resource that is not allowed for it."), _("Request a resource that is registered for the client.")),
     ("access_not_granted", _("The client has no access to this API, or not to all of the requested scopes."), _("Request access on the client's API access page. Whoever manages the API decides. A user's consent is not enough for client credentials and token exchange.")),
     ("registration_refused", _("The client metadata is invalid."), _("Correct the field that the response names.")),

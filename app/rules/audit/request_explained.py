@@ -71,6 +71,7 @@ _AT_FAULT: Mapping[str, tuple[str, ...]] = {
     "grant_type_unsupported": ("grant_type",),
     "grant_type_not_allowed": ("grant_type",),
     "scope_not_allowed": ("scope",),
+    "scope_beyond_token": ("scope",),
     "access_not_granted": ("scope", "resource"),
     "resource_not_allowed": ("resource",),
     "code_unknown": ("code",),
@@ -262,7 +263,7 @@ def find_snippet(
         return "CLIENT_SECRET=gth_cs_…"
     if cause in {"auth_method_mismatch", "credentials_missing"} and client is not None:
         return f"token_endpoint_auth_method={client.token_endpoint_auth_method}"
-    if cause == "scope_not_allowed" and expected:
+    if cause in {"scope_not_allowed", "scope_beyond_token"} and expected:
         return f"scope={' '.join(expected)}"
     names = _AT_FAULT.get(cause, ())
     if len(names) == 1 and expected and names[0] in {
