@@ -13,7 +13,13 @@ from app import metrics
 from app.oauth.protocol_request import ProtocolRequest
 from app.operations.audit.failed_requests import RejectedRequest, can_read_requests_of, count_unlogged
 from app.operations.store import clock
-from app.rules.audit.failed_requests import PLAYGROUND, PLAYGROUND_MARK, default_cause, redact_parameters
+from app.rules.audit.failed_requests import (
+    PLAYGROUND,
+    PLAYGROUND_MARK,
+    default_cause,
+    describe_secret,
+    redact_parameters,
+)
 from app.rules.clients.client_assertions import unverified_subject
 from app.rules.errors import DomainError
 from app.rules.identifiers import digest, parse_client_id, parse_token
@@ -65,6 +71,7 @@ def record_refusal(
             path_organization=request.organization_slug,
             auth_method=presented.method if presented is not None else None,
             secret_digest=digest(secret) if secret is not None else None,
+            secret_description=describe_secret(secret) if secret is not None else None,
             user_id=_user_of_browser(request, named[0]),
             code_digest=digest(sent_code) if sent_code else None,
             grant_id=refresh_token.grant_id if refresh_token is not None else None,

@@ -181,7 +181,11 @@ def _assertion(request: ProtocolRequest, parameters: Mapping[str, str]) -> Prese
 def _basic(header: str) -> Presented:
     pair = read_basic(header)
     if pair is None:
-        raise InvalidClient
+        raise InvalidClient().with_cause(
+            "parameter_malformed",
+            received="another Authorization header",
+            expected="Authorization: Basic base64(client_id:client_secret)",
+        )
     return Presented(BASIC, *pair)
 
 

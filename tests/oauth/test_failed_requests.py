@@ -13,6 +13,7 @@ from app.operations.clients.credential_revocation import revoke_credentials
 from app.operations.clients.credentials import create_credential
 from app.rules.audit.request_fixes import FIXES
 from app.rules.clients.client_assertions import TYPE as ASSERTION_TYPE
+from app.rules.identifiers import ACCESS_TOKEN, CLIENT_SECRET, new_token
 from tests.factories import basic_header
 from tests.oauth.conftest import REDIRECT_URI, VERIFIER, Flow, change_rows, clock_ago, query_of
 from tests.oauth.failure_log import kept, only
@@ -91,6 +92,37 @@ def test_wrong_secret_is_reported_with_the_active_secrets(flow: Flow) -> None:
     entry = only(flow)
     assert entry.cause == "secret_unknown"
     assert [value.split(" (")[0] for value in entry.expected] != []
+
+
+@pytest.mark.parametrize(
+    ("change", "received"),
+    [
+        (lambda secret: f"{secret}\n", "a client secret with quotes, spaces or a line break around it"),
+        (lambda secret: f'"{secret}"', "a client secret with quotes, spaces or a line break around it"),
+        (lambda secret: secret[:-1], "a client secret that is incomplete or was changed"),
+        (
+            lambda _: new_token(CLIENT_SECRET, "k3v9q2xm"),
+            "a complete client secret, but not one of this client",
+        ),
+        (lambda _: new_token(ACCESS_TOKEN, "k3v9q2xm"), "an access token"),
+        (lambda _: "secret", "not a client secret"),
+    ],
+)
+def test_wrong_secret_is_described(flow: Flow, change: Callable[[str], str], received: str) -> None:
+    assert flow.client.secret is not None
+    sent = change(flow.client.secret)
+    flow.token(basic_header(flow.client.client_id, sent), grant_type="client_credentials")
+    entry = only(flow)
+    assert (entry.cause, entry.received) == ("secret_unknown", received)
+
+
+@pytest.mark.parametrize("header", ["Bearer x", "Basic cli:secret", "x"])
+def test_header_without_basic_credentials_is_not_a_wrong_secret(flow: Flow, header: str) -> None:
+    sent = {"grant_type": "client_credentials", "client_id": flow.client.client_id}
+    answer = flow.http.post("/oauth/token", data=sent, headers={"Authorization": header})
+    assert answer.get_json()["error"] == "invalid_client"
+    entry = only(flow)
+    assert (entry.cause, entry.received) == ("parameter_malformed", "another Authorization header")
 
 
 def test_correct_secret_by_the_wrong_method_is_a_method_mismatch(flow: Flow) -> None:

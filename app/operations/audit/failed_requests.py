@@ -217,6 +217,7 @@ class RejectedRequest(LoggedRequest, frozen=True, kw_only=True):
     """A rejected request.
 
     ``secret_digest`` and ``code_digest`` are digests of the client secret and the code that were sent, if any,
+    ``secret_description`` says what a wrong secret looks like,
     ``grant_id`` is that of the refresh token, and ``user_id`` whose browser sent it.
     """
 
@@ -226,6 +227,7 @@ class RejectedRequest(LoggedRequest, frozen=True, kw_only=True):
     path_organization: str | None
     auth_method: str | None = None
     secret_digest: bytes | None = None
+    secret_description: str | None = None
     user_id: UUID | None = None
     code_digest: bytes | None = None
     grant_id: UUID | None = None
@@ -376,7 +378,7 @@ def _find_authentication_cause(rejected: RejectedRequest, client: ClientSnapshot
         # Such a client has no secret to copy, and an app in a browser must not get one.
         return Cause("auth_method_mismatch", rejected.auth_method, (registered,))
     if row is None:
-        return Cause("secret_unknown", None, _describe_active_secrets(client))
+        return Cause("secret_unknown", rejected.secret_description, _describe_active_secrets(client))
     secret = f"secret {row.name} (…{row.hint})"
     if row.revoked_at is not None:
         by = f" by {row.revoked_by}" if row.revoked_by else ""

@@ -11,7 +11,7 @@ from itertools import takewhile
 
 from msgspec import Struct
 
-from app.rules.identifiers import KINDS, parse_token
+from app.rules.identifiers import CLIENT_SECRET, KINDS, parse_token
 from app.rules.languages.translation import lazy_gettext
 from app.rules.languages.translation import lazy_gettext as _
 from app.rules.redaction import redact
@@ -242,6 +242,20 @@ def redact_parameters(sent: Mapping[str, str]) -> dict[str, str]:
         kept = _truncate(redact(value)) if name in _PUBLIC_PARAMETERS else _describe_removed(value)
         shown[redact(name[:MAX_NAME_LENGTH])] = kept
     return shown
+
+
+def describe_secret(secret: str) -> str:
+    """Describe what was sent as a client secret that no client has, without any part of it."""
+    bare = secret.strip(" \t\r\n\"'")
+    parsed = parse_token(bare)
+    if parsed is None:
+        is_damaged = bare.startswith(f"gth_{CLIENT_SECRET}_")
+        return "a client secret that is incomplete or was changed" if is_damaged else "not a client secret"
+    if parsed.kind != CLIENT_SECRET:
+        return KINDS[parsed.kind]
+    if bare != secret:
+        return "a client secret with quotes, spaces or a line break around it"
+    return "a complete client secret, but not one of this client"
 
 
 def redact_and_truncate(text: str, max_length: int) -> str:
