@@ -17,7 +17,7 @@ from app.rules.identifiers import ACCESS_TOKEN, CLIENT_SECRET, new_token
 from tests.factories import basic_header
 from tests.oauth.conftest import REDIRECT_URI, VERIFIER, Flow, change_rows, clock_ago, query_of
 from tests.oauth.failure_log import kept, only
-from tests.support.signer import Signer, compact
+from tests.support.signer import Signer, compact, new_key
 
 
 def test_refused_token_request_is_recorded_with_its_cause(flow: Flow) -> None:
@@ -183,6 +183,26 @@ def test_malformed_client_assertion_is_recorded_for_the_client_that_it_names(
 
 def unsigned(**claims: Any) -> str:
     return compact({"alg": "none"}, claims, None)
+
+
+@pytest.mark.parametrize(
+    ("sends", "cause", "received"),
+    [
+        ({"aud": "https://id.example/"}, "client_assertion_audience", "https://id.example/"),
+        ({"aud": ["a", "b"]}, "client_assertion_audience", 'aud: ["a", "b"]'),
+        ({"header": {"kid": "two"}}, "client_assertion_signature", "alg ES256, kid two"),
+        ({"key": new_key()}, "client_assertion_signature", "alg ES256, kid one"),
+    ],
+)
+def test_rejected_assertion_is_compared_with_what_would_be_accepted(
+    flow: Flow, signer: Signer, sends: dict[str, Any], cause: str, received: str
+) -> None:
+    flow = flow.other_client(type="machine", redirect_uris=[], scopes=[], **signer.registration)
+    fields = signer.fields(flow.client.client_id, flow.issuer, **sends)
+    assert flow.token({}, grant_type="client_credentials", **fields).status_code == 401
+    entry = only(flow)
+    assert (entry.cause, entry.received) == (cause, received)
+    assert entry.expected == ((flow.issuer,) if "aud" in sends else ("a key of type EC, kid one",))
 
 
 def test_missing_secret_is_reported(flow: Flow) -> None:

@@ -198,7 +198,9 @@ def _validated(
         raise InvalidClient().with_cause("auth_method_mismatch", received=PRIVATE_KEY_JWT, expected=method)
     if not is_signed_by_client(client, jwt):
         raise InvalidClient().with_cause(
-            "client_assertion_signature", received=f"kid {jwt.key_id or 'missing'}"[:200]
+            "client_assertion_signature",
+            received=f"alg {jwt.algorithm}, kid {jwt.key_id or 'missing'}"[:200],
+            expected=_describe_keys(client),
         )
     document, issuer = client.document, client.organization.issuer
     requirements = get_client_requirements(document, client.organization.settings)
@@ -349,6 +351,14 @@ def is_signed_by_client(client: ClientSnapshot, jwt: ClientJwt) -> bool:
         return is_signed_by(jwt, registered["keys"] if registered is not None else ())
     key = (client.organization.id, client.id, uri)
     return is_signed_by(jwt, _get_keys(key, newer=False)) or is_signed_by(jwt, _get_keys(key, newer=True))
+
+
+def _describe_keys(client: ClientSnapshot) -> list[str]:
+    """Return the type and kid of each registered key, or where the keys are."""
+    registered, uri = client.document.get("jwks"), client.document.get("jwks_uri")
+    if registered is None:
+        return [] if uri is None else [f"a key of {uri}"]
+    return [f"a key of type {key.get('kty')}, kid {key.get('kid', 'missing')}" for key in registered["keys"]]
 
 
 def clear_client_key_cache() -> None:

@@ -6,6 +6,7 @@ alone, never from ``jku``, ``jwk``, ``x5c`` or ``x5u`` (KY-4).
 
 from __future__ import annotations
 
+import json
 import re
 from base64 import urlsafe_b64decode
 from collections.abc import Collection, Iterable, Mapping
@@ -288,4 +289,8 @@ def _require_audience(jwt: ClientJwt, issuer: str, endpoints: Collection[str]) -
     if endpoints and isinstance(audience, list) and len(audience) == 1:
         audience = audience[0]
     if not isinstance(audience, str) or audience not in {issuer, *endpoints}:
-        raise InvalidClient().with_cause("client_assertion_audience", expected=issuer)
+        raise InvalidClient().with_cause(
+            "client_assertion_audience",
+            received=audience if isinstance(audience, str) else f"aud: {json.dumps(audience)}",
+            expected=issuer,
+        )
