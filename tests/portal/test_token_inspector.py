@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from flask import Flask
 
+from app.models.grant import Grant
 from app.operations.clients.clients import update_client
 from app.operations.grants.grant_lists import revoke_grant
 from app.operations.organizations.settings import update_settings
 from app.rules.identifiers import KINDS, new_refresh_token, new_token, parse_token
 from tests.factories import Factory, MadeClient
-from tests.oauth.conftest import SCOPES, Flow
+from tests.oauth.conftest import SCOPES, Flow, change_rows, clock_ago
 from tests.portal.conftest import PortalUser
 from tests.support.cases import each
 from tests.support.databases import Database
@@ -106,6 +107,12 @@ def test_refresh_token_is_replaced_then_revoked(
     assert "token revoked" in grace.text.lower()
     assert "Revoked" in inspect(grace, second)
     assert flow.refresh(second).status_code == 400
+
+
+def test_refresh_token_that_was_not_used_for_too_long_has_expired(grace: PortalUser, flow: Flow) -> None:
+    token = flow.tokens()["refresh_token"]
+    change_rows(flow, Grant, idle_expires_at=clock_ago(flow, 60))
+    assert "Expired It has expired." in inspect(grace, token)
 
 
 def test_access_token_is_revoked(grace: PortalUser, flow: Flow) -> None:

@@ -187,7 +187,8 @@ def _find_refresh_token(actor: Actor, text: str, grant_id: UUID | None) -> Inspe
         return None
     is_current = row.refresh_digest is not None and hmac.compare_digest(row.refresh_digest, digest(text))
     state = REVOKED if row.revoked_at else None if is_current else REPLACED
-    if state is None and row.expires_at <= clock.now():
+    expires_at = row.idle_expires_at or row.expires_at
+    if state is None and expires_at <= clock.now():
         state = EXPIRED
     return _with_owner(
         actor, text, REFRESH, state,
@@ -195,7 +196,7 @@ def _find_refresh_token(actor: Actor, text: str, grant_id: UUID | None) -> Inspe
         grant_id=grant_id,
         scopes=tuple(row.scope.split()),
         issued_at=(row.rotated_at or row.created_at) if is_current else None,
-        expires_at=row.idle_expires_at or row.expires_at,
+        expires_at=expires_at,
         ended_at=row.revoked_at,
     )  # fmt: skip
 
