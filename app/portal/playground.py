@@ -235,7 +235,7 @@ def _token_request(run: Run, code: str | None) -> dict[str, str] | None:
 
 
 def _request_tokens(context: PortalContext, run: Run) -> None:
-    code = run.document["code"] or request.form.get("code", "")
+    code = request.form.get("code", "") or run.document["code"]
     broken = request.form.get("break", "")
     parameters = _token_request(run, code)
     if parameters is None:
@@ -304,7 +304,7 @@ def _page(context: PortalContext, run: Run, *, callback: dict[str, Any] | None =
     exchanges = [_shown(run, exchange) for exchange in document["exchanges"]]
     first = [one for one in exchanges if one["is_first"]]
     parameters = run.authorization_parameters
-    received = document["code"] or (callback or {}).get("code")
+    received = (callback or {}).get("code") or document["code"]
     token_request = _token_request(run, received)
     return context.render(
         "portal/playground.html",

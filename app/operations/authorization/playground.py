@@ -252,7 +252,7 @@ def record_exchange(actor: Actor, run: Run, exchange: Mapping[str, Any], *, code
     is_redeemed = code is not None and exchange["status"] == 200
 
     def add(document: dict[str, Any]) -> None:
-        document["code"] = document["code"] or code
+        document["code"] = code or document["code"]
         kept = {**exchange, "body": exchange["body"][:MAX_BODY_LENGTH]}
         every = [*document["exchanges"], kept]
         # Those with tokens stay, so that all of them can be revoked.

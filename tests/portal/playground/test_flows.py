@@ -9,13 +9,14 @@ from urllib.parse import urlsplit
 
 import pytest
 from flask import Flask
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 
 from app.extensions import db
-from app.models.grant import Consent, Grant
+from app.models.grant import AuthorizationCode, Consent, Grant
 from app.operations.authorization import playground
 from app.operations.organizations.settings import update_settings
 from app.operations.store import clock
+from app.operations.store.transactions import transaction
 from app.operations.store.usage_counters import counters
 from tests.factories import Factory, MadeClient
 from tests.oauth.device import Device
@@ -115,6 +116,30 @@ def test_broken_request_shows_the_real_error_and_its_cause(
         return
     run.redeem(code)
     assert "Signature ✓" in grace.text
+
+
+def test_expired_code_is_replaced_by_that_of_another_sign_in(
+    grace: PortalUser, orchard: MadeClient, make: Factory
+) -> None:
+    run = Try(grace, orchard)
+    late = run.come_back()
+    assert "Go again" not in grace.text
+    expire_codes(make.app)
+    run.redeem(late)
+    assert "The code has expired." in grace.text and "Go again" in grace.text
+    code = run.come_back()
+    assert f"code ✓ The code works once, within 60 seconds. {code}" in grace.text
+    run.redeem(code)
+    assert run.response("access_token") and "Go again" not in grace.text
+
+
+def expire_codes(app: Flask) -> None:
+    @transaction
+    def act() -> None:
+        db.session.execute(update(AuthorizationCode).values(expires_at=AuthorizationCode.issued_at))
+
+    with app.app_context():
+        act()
 
 
 def test_failed_request_is_marked_in_the_log(
