@@ -223,6 +223,7 @@ def test_dangerous_redirect_uri_is_not_offered(log: Log, redirect_uri: str) -> N
     authorize(redirect_uri=redirect_uri)(log, log.client)
     page = open_failure(log, "redirect_uri_not_registered")
     assert form_of(page) is None and 'id="fix-problem"' in page.text
+    assert "Live at once" not in page.text
     before = log.authorize(REGISTERED + "/")
     assert before.status_code == 400
     entries = log.entries()
