@@ -25,6 +25,8 @@ _PAGES_OF_IDS = (
     ("usr_", "/users/{}", "users:read"),
     ("evt_", "/audit/{}", "audit:read"),
     ("req_", "/logs?request_id={}", "logs:read"),
+    ("flr_", "/logs/{}", "logs:read"),
+    ("res_", "/apis/{}", "resources:read"),
 )
 
 

@@ -14,6 +14,8 @@ import pytest
         ("usr_01m83zp94aehz9733wdmmm9d6d", "/users/usr_01m83zp94aehz9733wdmmm9d6d"),
         ("evt_01m83zp94aehz9733wdmmm9d6d", "/audit/evt_01m83zp94aehz9733wdmmm9d6d"),
         ("req_01m83zp94aehz9733wdmmm9d6d", "/logs?request_id=req_01m83zp94aehz9733wdmmm9d6d"),
+        ("flr_01m83zp94aehz9733wdmmm9d6d", "/logs/flr_01m83zp94aehz9733wdmmm9d6d"),
+        ("res_01m83zp94aehz9733wdmmm9d6d", "/apis/res_01m83zp94aehz9733wdmmm9d6d"),
     ],
 )
 def test_exact_id_leads_to_its_page(ada: Any, query: str, path: str) -> None:
