@@ -103,7 +103,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     ("refresh_expired", _("The refresh token has expired."), _("Let the user sign in again. The lifetimes are in the settings of the organization.")),
     ("refresh_reuse", _("A refresh token was reused after rotation, and all tokens of the grant were revoked."), _("Store the new refresh token first, and let only one process refresh at a time.")),
     ("token_not_own", _("The token belongs to another client."), _("Revoke or introspect only tokens of this client.")),
-    ("introspection_not_allowed", _("The client introspected a valid token that is neither its own nor for one of its APIs, so the response was inactive."), _("Register the API's identifier under resources of the client that introspects, or use the API's own client.")),
+    ("introspection_not_allowed", _("The client introspected a valid token that is neither its own nor for one of its APIs, so the response was inactive."), _("Register the API's identifier under resources of the client that introspects, or use the API's own client. If the audience is the issuer, the app requested no scope or resource of the API.")),
     # Proof of possession.
     ("dpop_missing", _("A required DPoP proof was missing."), _("Send a DPoP header with each request (RFC 9449).")),
     ("dpop_invalid", _("The DPoP proof is invalid for this request."), _("Sign the method, URL, time and jti with the key in the header. Use one proof per request.")),
