@@ -36,6 +36,7 @@ from app.rules.versions import ExpectedVersion, compute_version, is_expected
 
 MAX_ACTIVE_TOKENS = 100
 LIVE, EXPIRED, REVOKED, USED_UP = "live", "expired", "revoked", "used_up"
+_HAS_USES_LEFT = RegistrationToken.max_uses.is_(None) | (RegistrationToken.uses < RegistrationToken.max_uses)
 
 
 class RegistrationTokenRecord(HasPublicId, Struct, frozen=True):
@@ -82,6 +83,7 @@ def create_registration_token(actor: Actor, fields: Mapping[str, Any]) -> NewReg
         RegistrationToken.organization_id == actor.organization_id,
         RegistrationToken.revoked_at.is_(None),
         RegistrationToken.expires_at > now,
+        _HAS_USES_LEFT,
     )
     if count_rows(active, MAX_ACTIVE_TOKENS) == MAX_ACTIVE_TOKENS:
         raise Conflict(
@@ -204,7 +206,7 @@ def spend_token(organization_id: str, token: str) -> UUID:
                 RegistrationToken.revoked_at.is_(None),
                 RegistrationToken.expires_at > now,
                 created_after_restore(RegistrationToken.created_at, organization_id),
-                RegistrationToken.max_uses.is_(None) | (RegistrationToken.uses < RegistrationToken.max_uses),
+                _HAS_USES_LEFT,
             )
             .values(uses=RegistrationToken.uses + 1, last_used_at=now)
         )

@@ -18,10 +18,12 @@ from app.operations.clients.initial_access_tokens import (
     get_registration_token,
     list_registration_tokens,
     revoke_registration_token,
+    spend_token,
 )
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.store import clock
 from app.operations.store.rows import PageRequest
+from app.operations.store.transactions import transaction
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound, PreconditionFailed
 from tests.factories import Factory
 from tests.support.cases import each
@@ -120,6 +122,22 @@ def test_number_of_active_tokens_is_limited(
         create_registration_token(actor, {"name": "3"})
     revoke_registration_token(actor, first.public_id)
     create_registration_token(actor, {"name": "3"})
+
+
+@transaction
+def spend(organization: OrganizationSnapshot, token: str) -> None:
+    spend_token(organization.id, token)
+
+
+def test_used_up_token_is_not_active(
+    organization: OrganizationSnapshot, make: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pipeline that creates a token for each client would otherwise stop after a hundred of them."""
+    monkeypatch.setattr(initial_access_tokens, "MAX_ACTIVE_TOKENS", 1)
+    actor = make.actor(organization)
+    made = create_registration_token(actor, {"name": "1", "max_uses": 1})
+    spend(organization, made.token)
+    create_registration_token(actor, {"name": "2"})
 
 
 def test_tokens_are_paged(organization: OrganizationSnapshot, make: Factory) -> None:
