@@ -181,10 +181,10 @@ def check_parameters(
     return tuple(found)
 
 
-# Parameters of the protocol that are secret: the command takes them from variables of the shell.
+# Parameters of the protocol that are secret or about the user: the command takes them from variables of the shell.
 _VARIABLES = frozenset(
     {"client_secret", "client_assertion", "code", "code_verifier", "refresh_token", "token", "device_code"}
-    | {"subject_token", "actor_token", "request", "id_token_hint", "state", "nonce"}
+    | {"subject_token", "actor_token", "request", "id_token_hint", "login_hint", "claims", "state", "nonce"}
 )
 
 

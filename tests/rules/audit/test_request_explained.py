@@ -112,6 +112,13 @@ def test_curl_authenticates_by_the_header_unless_the_body_does() -> None:
     assert "-u " not in curl("scope_not_allowed", {}, "GET", "authorize")
 
 
+def test_curl_takes_what_the_log_removed_from_variables() -> None:
+    """The placeholder of a parameter that the endpoint reads would fail with another error than the request did."""
+    removed = dict.fromkeys(("claims", "login_hint", "request"), "[9 characters, removed]")
+    shown = curl("scope_not_allowed", removed, endpoint="par")
+    assert '"claims=$CLAIMS"' in shown and '"login_hint=$LOGIN_HINT"' in shown and "removed" not in shown
+
+
 def test_curl_quotes_names_and_values_of_strangers() -> None:
     hostile = curl("refused", {'x";rm -rf ~;"': "[9 characters, removed]", "scope": "'; rm -rf ~"})
     assert "--data-urlencode 'x\";rm -rf ~;\"=[9 characters, removed]'" in hostile
