@@ -47,8 +47,8 @@ class Turns:
         # The number of each holder's latest turn, in this order.
         self._latest: dict[Hashable, int] = {}
 
-    def take(self, seconds: float | None, holders: Collection[Hashable] = ()) -> bool:
-        """Wait for a turn. Return False after this many seconds, unless None, or after ``dismiss``."""
+    def take(self, seconds: float, holders: Collection[Hashable] = ()) -> bool:
+        """Wait for a turn. Return False after this many seconds, or after ``dismiss``."""
         with self._lock:
             if self._free:
                 self._free -= 1

@@ -23,6 +23,7 @@ from sqlalchemy import select
 from app import metrics
 from app.circuit_breaker import Turns
 from app.extensions import db
+from app.fast_path.cache import BoundedCache
 from app.models.base import has_key
 from app.models.user import ACTIVE, User
 from app.operations.directory.lookups import get_organization_by_id
@@ -45,8 +46,10 @@ MAX_WAIT_SECONDS = 2.0
 MAX_WAITING_THREADS = 14
 """With the hashing threads, half of a worker's: an office that begins its day waits a moment and is not refused."""
 _hashing = Turns(os.cpu_count() or 1)
-# Imported hashes may take a second or two each. They leave a core to the others.
-_imported_hashing = Turns(max(1, (os.cpu_count() or 1) - 1))
+# Where users have imported hashes, an attempt may take several seconds. Such attempts leave a core to others.
+_expensive = Turns(max(1, (os.cpu_count() or 1) - 1))
+# As the last wrong password there found it.
+_has_imported_hashes = BoundedCache[bool](max_entries=5_000)
 
 
 class _HashingQueue:
@@ -98,19 +101,19 @@ def verify_password(
     """Return whether the password is right, and the hash to store if the old one's parameters are outdated.
 
     Takes equally long whether or not the user exists. Where an organization has imported hashes, a wrong
-    password costs one hash of each scheme still in use, so that timing does not reveal an account's scheme.
+    password costs one hash of each scheme still in use, so that timing does not reveal an account's scheme. All
+    attempts there leave a core to other organizations, whatever the account, so that a refusal reveals nothing either.
     ``organization_id`` and ``ip_address`` say whose share of the queue is used. Raises Unavailable when the
     queue is full or the wait exceeds two seconds. Call it outside of a transaction.
     """
-    is_outdated = stored_hash is not None and passwords.needs_rehash(stored_hash)
+    is_expensive = organization_id is not None and bool(_has_imported_hashes.get(organization_id))
     renewed = None
-    with _queue_slot(organization_id, ip_address) as holder_keys:
-        with _turn(holder_keys, MAX_WAIT_SECONDS, is_imported=is_outdated):
-            is_right = passwords.verify_password(stored_hash, password)
-            if is_right and is_outdated:
-                renewed = passwords.hash_password(password)
-        if not is_right and len(password) <= passwords.MAX_LENGTH:
-            _equalize_verification_time(organization_id, stored_hash, password, holder_keys)
+    with _hashing_slot(organization_id, ip_address, is_expensive=is_expensive):
+        is_right = passwords.verify_password(stored_hash, password)
+        if not is_right and organization_id and len(password) <= passwords.MAX_LENGTH:
+            _equalize_verification_time(organization_id, stored_hash, password)
+        if is_right and stored_hash is not None and passwords.needs_rehash(stored_hash):
+            renewed = passwords.hash_password(password)
     return is_right, renewed
 
 
@@ -182,18 +185,17 @@ def change_password(actor: Actor, current: str, new: str, *, known_cookie: str =
 
 def hashing_load() -> tuple[int, int]:
     """Return how many hashes run in this process, and how many wait."""
-    return _hashing.taken, _hashing.waiting + _imported_hashing.waiting
+    return _hashing.taken, _hashing.waiting + _expensive.waiting
 
 
 @contextmanager
-def _hashing_slot(organization_id: str | None = None, ip_address: str | None = None) -> Iterator[None]:
-    with _queue_slot(organization_id, ip_address) as holder_keys, _turn(holder_keys, MAX_WAIT_SECONDS):
-        yield
+def _hashing_slot(
+    organization_id: str | None = None, ip_address: str | None = None, *, is_expensive: bool = False
+) -> Iterator[None]:
+    """Hold a slot of the queue and a turn, ``is_expensive`` one of those that leave a core to others.
 
-
-@contextmanager
-def _queue_slot(organization_id: str | None, ip_address: str | None) -> Iterator[list[tuple[str, str]]]:
-    """Hold a slot of the queue, and yield its holders."""
+    Raises Unavailable.
+    """
     holder_keys = [(organization_id, "")] if organization_id else []
     if ip_address:
         # A flood from one network counts once, however many organizations it targets.
@@ -202,21 +204,19 @@ def _queue_slot(organization_id: str | None, ip_address: str | None) -> Iterator
     if not queue.acquire(holder_keys):
         raise _too_many_sign_ins()
     try:
-        yield holder_keys
+        with _turn(holder_keys, (_expensive, _hashing) if is_expensive else (_hashing,)):
+            yield
     finally:
         queue.release(holder_keys)
 
 
 @contextmanager
-def _turn(
-    holder_keys: Collection[tuple[str, str]], seconds: float | None, *, is_imported: bool = False
-) -> Iterator[None]:
-    """Hold a turn to compute one hash. Raises Unavailable after so many seconds of waiting, unless None."""
-    deadline = None if seconds is None else time.monotonic() + seconds
+def _turn(holder_keys: Collection[tuple[str, str]], kinds: Iterable[Turns]) -> Iterator[None]:
+    """Hold a turn of each kind. Raises Unavailable after two seconds of waiting."""
+    deadline = time.monotonic() + MAX_WAIT_SECONDS
     with ExitStack() as taken:
-        for turns in (_imported_hashing, _hashing) if is_imported else (_hashing,):
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not turns.take(left, holder_keys):
+        for turns in kinds:
+            if not turns.take(max(0.0, deadline - time.monotonic()), holder_keys):
                 raise _too_many_sign_ins()
             taken.callback(turns.give_back)
         yield
@@ -230,28 +230,16 @@ def _too_many_sign_ins() -> Unavailable:
     )
 
 
-def _equalize_verification_time(
-    organization_id: str | None,
-    stored_hash: str | None,
-    password: str,
-    holder_keys: Collection[tuple[str, str]],
-) -> None:
-    """Compute a hash of each other scheme in use, so that every wrong password costs the same (EN-1).
-
-    Each takes a turn, because together they may take several seconds. A refusal would tell that the password was
-    wrong, although the attempt would not count, so they wait without a limit.
-    """
-    schemes = list_password_schemes(organization_id) if organization_id else ()
+def _equalize_verification_time(organization_id: str, stored_hash: str | None, password: str) -> None:
+    """Compute a hash of each other scheme in use, so that every wrong password costs the same (EN-1)."""
+    schemes = list_password_schemes(organization_id)
+    _has_imported_hashes.put(organization_id, value=bool(schemes))
     verified_scheme = imported_hashes.scheme_of(stored_hash) if stored_hash else None
     if verified_scheme in schemes:
-        with _turn(holder_keys, None):
-            passwords.verify_password(None, password)
+        passwords.verify_password(None, password)
     for scheme in schemes:
         if scheme != verified_scheme:
-            with _turn(holder_keys, None, is_imported=True):
-                imported_hashes.verify_imported_password(
-                    imported_hashes.dummy_imported_hash(scheme), password
-                )
+            imported_hashes.verify_imported_password(imported_hashes.dummy_imported_hash(scheme), password)
 
 
 def _too_many_wrong_passwords(attempt: sign_in_limits.PasswordAttempt) -> TooManyRequests:

@@ -16,7 +16,9 @@ from app.operations.sign_in import passwords
 from app.operations.sign_in.sign_in import SignedIn, sign_in
 from app.rules.errors import Unavailable
 from app.rules.sign_in import imported_hashes
+from app.rules.sign_in.passwords import hash_password
 from tests.factories import PASSWORD
+from tests.support.cases import each
 from tests.support.process import wait_until
 
 pytestmark = pytest.mark.usefixtures("context")
@@ -155,44 +157,23 @@ def test_turn_of_another_organization_comes_before_the_rest_of_a_flood(
     assert served == [one.slug for one in (globex, acme, globex, acme, acme)]
 
 
-def test_other_organization_hashes_between_the_hashes_of_a_wrong_password(
-    make: Any, acme: Any, monkeypatch: pytest.MonkeyPatch
+@each("stored", ["imported", "own", None])
+def test_attempts_where_hashes_are_expensive_leave_a_core_to_others(
+    make: Any, acme: Any, monkeypatch: pytest.MonkeyPatch, stored: str | None
 ) -> None:
-    """TN-14: a wrong password may cost three imported hashes of a second each, longer than others may wait."""
-    monkeypatch.setattr(passwords, "_hashing", Turns(1))
-    monkeypatch.setattr(passwords, "list_password_schemes", lambda _: ("bcrypt 14", "bcrypt 13"))
-    globex, served = make.organization(), []
-
-    def hash_elsewhere() -> None:
-        with passwords._hashing_slot(globex.id):
-            served.append("another organization")
-
-    other = threading.Thread(target=hash_elsewhere)
-
-    def verify(*_: str) -> bool:
-        if not served:
-            other.start()
-            wait_until(lambda: passwords._hashing.waiting == 1, "the other organization waits")
-        served.append("imported")
-        return False
-
-    monkeypatch.setattr(imported_hashes, "verify_imported_password", verify)
-    assert passwords.verify_password(None, PASSWORD, organization_id=acme.id) == (False, None)
-    other.join()
-    assert served == ["imported", "another organization", "imported"]
-
-
-def test_imported_hashes_leave_a_core_to_others(
-    make: Any, acme: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """TN-14: neither their wait nor their turns keep others from hashing."""
+    """TN-14, EN-1: the organization decides, not the account, so that a refusal tells nothing about it."""
+    own = hash_password(PASSWORD)
+    hashes = {"imported": imported_hashes.dummy_imported_hash("pbkdf2-sha256 1000"), "own": own}
     monkeypatch.setattr(passwords, "MAX_WAIT_SECONDS", 0.05)
     monkeypatch.setattr(passwords, "_hashing", Turns(2))
-    monkeypatch.setattr(passwords, "_imported_hashing", Turns(1))
-    imported = imported_hashes.dummy_imported_hash("pbkdf2-sha256 1000")
-    with passwords._turn([(acme.id, "")], None, is_imported=True):
+    monkeypatch.setattr(passwords, "_expensive", Turns(1))
+    monkeypatch.setattr(
+        passwords, "list_password_schemes", lambda id_: ("pbkdf2-sha256 1000",) if id_ == acme.id else ()
+    )
+    other = make.organization()
+    assert passwords.verify_password(None, "wrong", organization_id=acme.id) == (False, None)
+    with passwords._hashing_slot(acme.id, is_expensive=True):
         with pytest.raises(Unavailable):
-            passwords.verify_password(imported, PASSWORD, organization_id=acme.id)
-        with passwords._hashing_slot(make.organization().id):
-            assert passwords._hashing.taken == 2
-    assert passwords.verify_password(imported, PASSWORD, organization_id=acme.id) == (False, None)
+            passwords.verify_password(stored and hashes[stored], PASSWORD, organization_id=acme.id)
+        assert passwords.verify_password(None, PASSWORD, organization_id=other.id) == (False, None)
+    assert (passwords._hashing.taken, passwords._expensive.taken) == (0, 0)
