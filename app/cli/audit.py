@@ -17,6 +17,8 @@ from app.operations.store.rows import iterate_pages
 from app.rules.actor import Actor
 from app.rules.audit.events import AUDIT_LOGGER, CHECKPOINT_PATTERN
 
+# Where log shippers put the line of a program: Docker, Fluent Bit, Vector, and journald.
+_SHIPPED_LINE = frozenset({"log", "message", "msg", "MESSAGE"})
 audit_commands = OperatorGroup("audit", help="The audit logs and their hash chains.")
 
 
@@ -78,7 +80,7 @@ def _compare_checkpoints(lines: TextIO, organization_id: str | None) -> int:
 def _messages(line: str) -> Iterator[str]:
     """Yield what the audit log's logger wrote in a line, which a log shipper may have put into JSON of its own.
 
-    Other loggers write paths of requests, which anyone can choose.
+    Other loggers, and other fields, hold what anyone can choose, such as paths of requests.
     """
     start = line.find("{")
     try:
@@ -90,8 +92,8 @@ def _messages(line: str) -> Iterator[str]:
     elif record.get("logger") == AUDIT_LOGGER:
         yield str(record.get("message"))
     elif "logger" not in record:
-        for value in record.values():
-            yield from _messages(str(value))
+        for name in _SHIPPED_LINE & record.keys():
+            yield from _messages(str(record[name]))
 
 
 def _every() -> Iterator[tuple[str, str]]:

@@ -42,7 +42,8 @@ def database_url(given: str, instance: Path) -> str:
     value, because the password is in it.
     """
     scheme, _, rest = given.partition("://")
-    relative_file = rest[1:] if scheme == "sqlite" and not rest.startswith(("//", "/:memory:")) else ""
+    is_relative = scheme == "sqlite" and rest[:1] == "/" and not rest.startswith(("//", "/:memory:"))
+    relative_file = rest[1:] if is_relative else ""
     if not given or relative_file:
         try:
             instance.mkdir(mode=0o700, parents=True, exist_ok=True)

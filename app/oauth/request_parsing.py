@@ -181,9 +181,10 @@ def _assertion(request: ProtocolRequest, parameters: Mapping[str, str]) -> Prese
 def _basic(header: str) -> Presented:
     pair = read_basic(header)
     if pair is None:
+        is_basic = header.lower().startswith("basic ")
         raise InvalidClient().with_cause(
             "parameter_malformed",
-            received="another Authorization header",
+            received="a malformed Basic header" if is_basic else "another Authorization header",
             expected="Authorization: Basic base64(client_id:client_secret)",
         )
     return Presented(BASIC, *pair)

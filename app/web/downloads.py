@@ -32,9 +32,13 @@ def download(organization_id: str, pieces: Iterable[str], mimetype: str, name: s
     later, the last line is INCOMPLETE: Granian ends such a response like any other, so that clients see no error.
     Raises TooManyRequests while too many downloads are under way.
     """
-    rest = iter(pieces)
-    first = list(islice(rest, 2))
     slot = _take_slot(organization_id)
+    rest = iter(pieces)
+    try:
+        first = list(islice(rest, 2))
+    except BaseException:
+        slot.close()
+        raise
     response = Response(stream_with_context(_send_all(slot, chain(first, rest))), mimetype=mimetype)
     # Also if the reader has gone, or wants only the headers.
     response.call_on_close(slot.close)
@@ -46,8 +50,9 @@ def download(organization_id: str, pieces: Iterable[str], mimetype: str, name: s
 def _take_slot(organization_id: str) -> ExitStack:
     """Take a slot, which closing the stack frees."""
     with _lock:
-        is_full = _under_way.total() >= MAX_DOWNLOADS
-        if is_full or _under_way[organization_id] >= MAX_DOWNLOADS_PER_ORGANIZATION:
+        running, own = _under_way.total(), _under_way[organization_id]
+        # A second one only while half of the slots are free, so that three organizations cannot hold all.
+        if running >= (MAX_DOWNLOADS // 2 if own else MAX_DOWNLOADS) or own >= MAX_DOWNLOADS_PER_ORGANIZATION:
             raise TooManyRequests(
                 "Too many downloads are under way. Try again when one has ended.", retry_after=10
             )

@@ -62,7 +62,7 @@ def connect(database_url: str) -> Any:
 
     parts = urlsplit(database_url)
     options = dict(parse_qsl(parts.query))
-    mode = {name: options.pop(name) for name in ("ssl_mode",) if name in options}
+    mode = {"ssl_mode": options.pop("ssl_mode")} if "ssl_mode" in options else {}
     encryption = {
         name.removeprefix("ssl_"): value for name, value in options.items() if name.startswith("ssl_")
     }
@@ -79,7 +79,8 @@ def connect(database_url: str) -> Any:
         **mode,
     )
     # As in app/mysql_connection.py.
-    if encryption and not connection.server_capabilities & CLIENT.SSL:
+    is_required = encryption or mode.get("ssl_mode") == "REQUIRED"
+    if is_required and not connection.server_capabilities & CLIENT.SSL:
         connection.close()
         raise ConnectionError("The server does not offer TLS.")
     return connection

@@ -58,7 +58,8 @@ def test_checkpoints_from_a_log_are_compared_with_the_chains(
     assert good.exit_code == 0 and "1 checkpoints, 0 do not match" in good.output
     wrong = format_checkpoint(acme.id, head.length + 1, head.mac)
     line = json.dumps({"logger": "gatehouse.request", "path": f"/{wrong}", "message": None})
-    log.write_text(f"web-1 | {line}\n{json.dumps({'log': line})}\n")
+    proxy = json.dumps({"remote": "192.0.2.1", "agent": wrong})
+    log.write_text(f"web-1 | {line}\n{json.dumps({'log': line})}\n{proxy}\n")
     forged = runner.invoke(args=["audit", "verify", "--checkpoints", str(log)])
     assert forged.exit_code == 0 and "0 checkpoints, 0 do not match" in forged.output
     line = json.dumps({"logger": "gatehouse.audit", "message": wrong})

@@ -106,9 +106,12 @@ def front(
     shutil.copyfile(certificate()[0], pem)
     names = {
         # The whole line besides, on a port that nobody asks.
-        "    bind :::443 v4v6 ssl": f"    bind 127.0.0.1:{port}\n    bind 127.0.0.1:{process.free_port()} ssl",
+        "    bind :443 ssl": f"    bind 127.0.0.1:{port}\n    bind 127.0.0.1:{process.free_port()} ssl",
+        # Not every machine has IPv6.
+        "    bind :::443 v6only ssl crt /etc/haproxy/id.example.com.pem alpn h2,http/1.1\n": "",
         "/etc/haproxy/id.example.com.pem": str(pem),
-        "bind :::80 v4v6": f"bind 127.0.0.1:{plain}",
+        "bind :80": f"bind 127.0.0.1:{plain}",
+        "    bind :::80 v6only\n": "",
         "10.0.0.21:8000": f"127.0.0.1:{nodes[0].port}",
         "10.0.0.22:8000": f"127.0.0.1:{nodes[1].port}",
         # A busy machine does not let the flood wait longer than it may.

@@ -29,8 +29,10 @@ def gatehouse_names(port: int, plain_port: int, nodes: Sequence[int], host: str)
     of_file, tracked = ("10.0.0.21:8000", "10.0.0.22:8000"), " track gatehouse/node{}"
     used = [f"127.0.0.1:{node}" for node in nodes]
     return {
-        "bind :::443 v4v6 ssl crt /etc/haproxy/id.example.com.pem alpn h2,http/1.1": f"bind 127.0.0.1:{port}",
-        "bind :::80 v4v6": f"bind 127.0.0.1:{plain_port}",
+        "bind :443 ssl crt /etc/haproxy/id.example.com.pem alpn h2,http/1.1": f"bind 127.0.0.1:{port}",
+        "    bind :::443 v6only ssl crt /etc/haproxy/id.example.com.pem alpn h2,http/1.1\n": "",
+        "bind :80": f"bind 127.0.0.1:{plain_port}",
+        "    bind :::80 v6only\n": "",
         "hdr Host id.example.com": f"hdr Host {host}",
         lines(of_file, tracked): lines(used, tracked),
         lines(of_file): lines(used),

@@ -23,7 +23,10 @@ def test_slow_readers_leave_room_for_other_organizations(app: Flask) -> None:
         under_way = [begin("acme") for _ in range(downloads.MAX_DOWNLOADS_PER_ORGANIZATION)]
         with pytest.raises(TooManyRequests):
             begin("acme")
-        under_way += [begin(f"organization {number}") for number in range(4)]
+        under_way.append(begin("organization 0"))
+        with pytest.raises(TooManyRequests):  # Three organizations must not hold all.
+            begin("organization 0")
+        under_way += [begin(f"organization {number}") for number in range(1, 4)]
         with pytest.raises(TooManyRequests):
             begin("globex")
         under_way.pop().close()

@@ -28,7 +28,7 @@ from app.operations.store import keyring, outbox, rate_limits
 from app.operations.store.outbox import DeliveryRejected, Message
 from app.rules.errors import NotFound, TooManyRequests
 from app.rules.languages.dates import format_long_time
-from app.rules.languages.translation import ENGLISH, catalog_of, language_for, translate
+from app.rules.languages.translation import ENGLISH, catalog_of, language_for, lazy_gettext, translate
 from app.rules.mail.email_addresses import canonical_email
 
 KIND = "mail"
@@ -37,6 +37,8 @@ RECEIVER = "mail"
 
 MAX_PER_MAILBOX_PER_HOUR = 5
 """Emails with one template that administrators of an organization can send to a mailbox, which may be a stranger's."""
+MAX_TO_CHOSEN_ADDRESSES_PER_DAY = 2_000
+"""Such emails of one organization, so that nobody can write to strangers without end."""
 
 
 class Email(Struct, frozen=True):
@@ -79,17 +81,29 @@ def send(
     enqueue_sealed(organization.id, KIND, asdict(email), receiver=RECEIVER)
 
 
-def require_mailbox_quota(organization: OrganizationSnapshot, to: str, template: str) -> None:
+def require_quota(organization: OrganizationSnapshot, to: str, template: str) -> None:
     """Count an email that an administrator sends to an address of their choice, in the current transaction.
 
-    Without a mail server nothing is counted. Raises TooManyRequests beyond ``MAX_PER_MAILBOX_PER_HOUR``.
+    Without a mail server nothing is counted. Raises TooManyRequests beyond ``MAX_PER_MAILBOX_PER_HOUR`` and
+    ``MAX_TO_CHOSEN_ADDRESSES_PER_DAY``.
     """
-    bucket = rate_limits.bucket_key("mailbox", template, canonical_email(to) or to)
-    if is_possible() and not rate_limits.consume_quota(
-        organization.id, bucket, MAX_PER_MAILBOX_PER_HOUR, timedelta(hours=1)
-    ):
+    if not is_possible():
+        return
+    mailbox = rate_limits.bucket_key("mailbox", template, canonical_email(to) or to)
+    if not rate_limits.consume_quota(organization.id, mailbox, MAX_PER_MAILBOX_PER_HOUR, timedelta(hours=1)):
         raise TooManyRequests(
             "Too many of these emails were sent to this address. Try again in an hour.",
+            retry_after=3600,
+        )
+    everyone = rate_limits.bucket_key("emails to chosen addresses")
+    if not rate_limits.consume_quota(
+        organization.id, everyone, MAX_TO_CHOSEN_ADDRESSES_PER_DAY, timedelta(days=1)
+    ):
+        raise TooManyRequests(
+            lazy_gettext(
+                "This organization sent %(max)s invitations and reset links in a day. Try again later.",
+                max=MAX_TO_CHOSEN_ADDRESSES_PER_DAY,
+            ),
             retry_after=3600,
         )
 

@@ -151,7 +151,6 @@ def _look_up(
 
 
 TOTAL_SECONDS = 5.0
-_MAX_DISCARDED_BYTES = 65536
 _fetch_slots = ConcurrencyLimiter(max_total=6, max_per_organization=3, max_per_host=2)
 _delivery_slots = ConcurrencyLimiter(max_total=6, max_per_organization=3, max_per_host=2)
 
@@ -257,7 +256,6 @@ def _exchange(
     response = connection.getresponse()
     names = {name.lower(): value for name, value in response.headers.items()}
     if max_bytes is None:
-        response.read(_MAX_DISCARDED_BYTES, decode_content=False)
         return HttpResponse(response.status, names, b"")
     if names.get("content-encoding", "identity").lower() != "identity":
         raise OutgoingRequestFailed("The server compressed its response although that was not allowed.")

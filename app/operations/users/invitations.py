@@ -31,13 +31,13 @@ from app.operations.sign_in.passkey_registration import VerifiedPasskey, store_p
 from app.operations.sign_in.passkeys import INVITATION as INVITATION_PASSKEY
 from app.operations.sign_in.passkeys import find_relying_party, get_relying_party, issue_challenge
 from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn, complete_first_factor
-from app.operations.store import audit, clock, keyring, rate_limits
+from app.operations.store import audit, clock, keyring
 from app.operations.store.rows import Page, PageRequest, count_rows, make_record, read_page
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.operations.users.role_assignments import announce_role, assign_role, require_grantable
 from app.rules.actor import Actor
 from app.rules.directory.permissions import MEMBER, effective_roles, missing_permissions, permissions_of_role
-from app.rules.errors import Conflict, NotFound, PreconditionFailed, TooManyRequests
+from app.rules.errors import Conflict, NotFound, PreconditionFailed
 from app.rules.fields import ValidationErrors
 from app.rules.identifiers import (
     INVITATION,
@@ -63,8 +63,6 @@ from app.rules.versions import ExpectedVersion, compute_version, is_expected
 
 MAX_OPEN_INVITATIONS = 1000
 """Per organization, so that invitations cannot fill the table."""
-MAX_EMAILS_PER_DAY = 2_000
-"""Per organization. Revoked invitations count too, so that nobody can write to strangers without end."""
 
 
 class InvitationEnded(Conflict):
@@ -163,9 +161,7 @@ def create_invitation(
     _end_invitations(organization.id, Invitation.email_canonical == canonical, revoked_at=now)
     if _count_open_invitations(organization) >= MAX_OPEN_INVITATIONS:
         raise Conflict("Too many invitations are pending. Revoke some first.", code="too_many_invitations")
-    if emails.is_possible():
-        emails.require_mailbox_quota(organization, canonical, "invitation")
-        _require_email_quota(organization)
+    emails.require_quota(organization, canonical, "invitation")
     unit = current_unit_of_work()
     token: str = unit.stable_value(f"invitation {canonical}", lambda: new_token(INVITATION, organization.id))
     invitation = Invitation(
@@ -351,18 +347,6 @@ def _end_invitations(organization_id: str, condition: ColumnElement[bool], **end
         )
         .values(**end)
     )
-
-
-def _require_email_quota(organization: OrganizationSnapshot) -> None:
-    bucket = rate_limits.bucket_key("invitation emails")
-    if not rate_limits.consume_quota(organization.id, bucket, MAX_EMAILS_PER_DAY, timedelta(days=1)):
-        raise TooManyRequests(
-            lazy_gettext(
-                "This organization sent %(max)s invitations in a day. Try again later.",
-                max=MAX_EMAILS_PER_DAY,
-            ),
-            retry_after=3600,
-        )
 
 
 def _count_open_invitations(organization: OrganizationSnapshot) -> int:

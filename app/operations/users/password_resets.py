@@ -88,7 +88,7 @@ def issue_reset_link(actor: Actor, user_id: UUID) -> NewResetLink:
         # Whoever sees the link can take over the account.
         require_fresh_user_sign_in(actor)
     else:
-        emails.require_mailbox_quota(organization, user.email, "password_reset")
+        emails.require_quota(organization, user.email, "password_reset")
     token, expires_at = create_reset_link(organization, user_id, is_mailed=is_mailed)
     audit.record_user_event(actor, "user.password_reset_requested", user_id)
     link = reset_url(organization, token)

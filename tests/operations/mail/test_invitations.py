@@ -10,7 +10,6 @@ from flask import Flask
 
 from app.operations.directory.users import find_user_by_email
 from app.operations.mail import emails
-from app.operations.users import invitations
 from app.operations.users.invitations import accept_invitation, create_invitation, revoke_invitation
 from app.rules.directory.permissions import PERMISSIONS
 from app.rules.errors import TooManyRequests
@@ -78,12 +77,12 @@ def test_invitations_cannot_flood_a_mailbox(make: Any, acme: Any, database: Data
 def test_revoked_invitations_count_for_the_emails_of_a_day(
     make: Any, acme: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(invitations, "MAX_EMAILS_PER_DAY", 2)
+    monkeypatch.setattr(emails, "MAX_TO_CHOSEN_ADDRESSES_PER_DAY", 2)
     actor = make.actor(acme)
     for number in range(2):
         made = create_invitation(actor, acme.slug, email=f"stranger{number}@victim.example")
         revoke_invitation(actor, acme.slug, made.invitation.public_id)
-    with pytest.raises(TooManyRequests, match="2 invitations in a day"):
+    with pytest.raises(TooManyRequests, match="2 invitations and reset links in a day"):
         create_invitation(actor, acme.slug, email="stranger2@victim.example")
 
 
