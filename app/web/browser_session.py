@@ -145,7 +145,8 @@ def referring_page() -> str:
     page = urlsplit(request.referrer or "")
     if page.netloc != request.host:
         return ""
-    return own_path(f"{page.path}?{page.query}" if page.query else page.path, "")
+    path = own_path(page.path, "")
+    return f"{path}?{page.query}" if path and page.query else path
 
 
 def session_for(organization_id: str) -> SessionRecord | None:

@@ -97,7 +97,7 @@ def test_expired_form_leads_back_to_its_page(
     visitor.get(path)
     old = visitor.token()
     visitor.sign_in(ada)
-    page = f"{path}?next=/portal/{acme.slug}"
+    page = f"{path}?redirect_uri=https%3A%2F%2Fapp.example%2Fcallback"
     answer = visitor.http.post(
         path,
         data={"csrf_token": old, "email": ada.email, "password": PASSWORD},
