@@ -101,8 +101,9 @@ def verify_password(
     """Return whether the password is right, and the hash to store if the old one's parameters are outdated.
 
     Takes equally long whether or not the user exists. Where an organization has imported hashes, a wrong
-    password costs one hash of each scheme still in use, so that timing does not reveal an account's scheme. All
-    attempts there leave a core to other organizations, whatever the account, so that a refusal reveals nothing either.
+    password costs one hash of each scheme still in use, so that timing does not reveal an account's scheme. Once a
+    wrong password has found such hashes, all attempts there leave a core to other organizations, whatever the account,
+    so that a refusal reveals nothing either.
     ``organization_id`` and ``ip_address`` say whose share of the queue is used. Raises Unavailable when the
     queue is full or the wait exceeds two seconds. Call it outside of a transaction.
     """
