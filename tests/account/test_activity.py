@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +13,10 @@ from sqlalchemy import update
 from app.extensions import db
 from app.models.client import Client
 from app.operations.audit.audit_events import list_activity
+from app.operations.authorization.connected_apps import list_user_consents, withdraw_user_consent
+from app.operations.authorization.consents import store_consent
 from app.operations.clients.clients import delete_client
+from app.operations.directory.lookups import find_client
 from app.operations.maintenance.janitor import purge_expired
 from app.operations.store import audit, clock, rows
 from app.operations.store.rows import PageRequest
@@ -23,6 +27,8 @@ from app.operations.users.users import disable_user, enable_user
 from app.rules.actor import Actor
 from app.rules.errors import Forbidden
 from tests.account.conftest import Visitor
+
+_CONSENT_EVENTS = ("consent.given", "consent.withdrawn")
 
 
 def url(organization: Any) -> str:
@@ -64,17 +70,25 @@ def test_what_an_administrator_does_with_others_is_activity_of_theirs(
     visitor: Visitor, app: Flask, make: Any, acme: Any, ada: Any
 ) -> None:
     bob = make.user(acme, role="developer")
+    bob_himself = herself(bob)
     Visitor(app).sign_in(bob)
     visitor.sign_in(ada)
     with app.app_context():
         admin = make.actor(acme, user=ada)
         [session] = list_user_sessions(admin, bob.public_id)
         end_user_session(admin, bob.public_id, session.public_id)
-        bulk_revoke(admin, acme.slug, {"client_id": make.client(acme).client_id})
+        client = make.client(acme)
+        bulk_revoke(admin, acme.slug, {"client_id": client.client_id})
+        transaction(
+            partial(store_consent, bob_himself, find_client(client.client_id), bob.id, ("openid",), None)
+        )(requested=("openid",))
+        [consent] = list_user_consents(admin).items
+        withdraw_user_consent(admin, consent.public_id)
         disable_user(admin, bob.id)
         assert {event.action for event in list_activity(herself(ada)).items} == {"session.started"}
-        seen = {event.action: event for event in list_activity(herself(bob)).items}
-        assert seen.keys() == {"session.started", "session.ended", "user.disabled"}
+        seen = {event.action: event for event in list_activity(bob_himself).items}
+        assert seen.keys() == {"session.started", "session.ended", "user.disabled", *_CONSENT_EVENTS}
+        assert {seen[action].client_id for action in _CONSENT_EVENTS} == {client.client_id}
         assert seen["session.ended"].by == ada.email and not seen["session.ended"].is_own
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from app.operations.authorization.connected_apps import list_user_consents, withdraw_user_consent
@@ -232,15 +233,20 @@ class World:
         factors = make.user(organization)
         recovery = create_recovery_codes(organization, factors.id)[0]
         yield "recovery code", once(lambda: use_recovery_code(organization.id, factors.id, recovery))
-        eve = make.user(organization)
-        client = client_of(self.flow)
-        transaction(lambda: store_consent(system, client, eve.id, ("openid",), None, requested=("openid",)))()
+        client, allowing = client_of(self.flow), [make.user(organization), make.user(organization)]
+        for user in allowing:
+            store = partial(store_consent, system, client, user.id, ("openid",), None, requested=("openid",))
+            transaction(store)()
 
         def consents() -> list[str]:
-            found = list_user_consents(system, filters={"user_id": eve.public_id}).items
-            return [each.public_id for each in found]
+            found = [list_user_consents(system, filters={"user_id": user.public_id}) for user in allowing]
+            return [consent.public_id for page in found for consent in page.items]
 
-        yield "consent", Case(lambda: withdraw_user_consent(system, consents()[0]), lambda: bool(consents()))
+        def withdraw_all() -> None:
+            for consent_id in consents():
+                withdraw_user_consent(system, consent_id)
+
+        yield "consent", Case(withdraw_all, lambda: bool(consents()))
         helper = make.user(organization, role="developer")
 
         def roles() -> list[str]:

@@ -77,7 +77,7 @@ def test_restored_backup_revives_nothing(world: World, by_export: bool) -> None:
     )
     receipt = json.loads(Path(done.stdout.split("Receipt: ")[1].strip()).read_text())
     assert json.loads(event)["epoch"] == receipt["epoch"]
-    assert len(receipt["ended_again"]) == (12 if by_export else 0), receipt
+    assert len(receipt["ended_again"]) == (13 if by_export else 0), receipt
 
 
 def test_older_database_is_not_served_without_the_command(world: World) -> None:

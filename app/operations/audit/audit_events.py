@@ -374,7 +374,9 @@ def _own_events(actor: Actor, own: Any) -> Select[Any]:
 
 
 def _client_id(row: Any) -> str | None:
-    return row.target_id if row.target_type == "client" and parse_client_id(row.target_id or "") else None
+    # What others withdraw is about the user, and names the client beside.
+    client_id = row.target_id if row.target_type == "client" else (row.before or {}).get("client_id")
+    return client_id if isinstance(client_id, str) and parse_client_id(client_id) else None
 
 
 def _activity(row: Any, user_id: str, names: Mapping[str, NamedTarget]) -> ActivityRecord:

@@ -184,17 +184,29 @@ def withdraw_consent(actor: Actor, consent_id: UUID) -> int:
     revoked_count, scopes = revoke_access(actor, actor.user_id, client_id)
     if consent is None and not revoked_count:
         raise NotFound("This app is no longer connected.")
-    _record_withdrawal(actor, client_id, scopes if consent is None else consent.scope.split(), revoked_count)
+    audit.record(
+        actor,
+        "consent.withdrawn",
+        "client",
+        format_client_id(actor.organization_id, client_id),
+        before={"scopes": scopes if consent is None else consent.scope.split()},
+        after={"ended_grants": revoked_count},
+    )
     if consent is not None:
         _delete(consent)
     return revoked_count
 
 
 def revoke_consent(actor: Actor, consent: Consent) -> int:
-    """Withdraw a user's consent in the current transaction. Audit: ``consent.withdrawn``."""
+    """Withdraw another user's consent in the current transaction. Audit: ``consent.withdrawn`` about the user."""
     revoked_count, _ = revoke_access(actor, consent.user_id, consent.client_id)
-    _record_withdrawal(
-        actor, consent.client_id, consent.scope.split(), revoked_count, user=public_id("usr", consent.user_id)
+    client_id = format_client_id(consent.organization_id, consent.client_id)
+    audit.record_user_event(
+        actor,
+        "consent.withdrawn",
+        consent.user_id,
+        before={"client_id": client_id, "scopes": consent.scope.split()},
+        after={"ended_grants": revoked_count},
     )
     _delete(consent)
     return revoked_count
@@ -205,19 +217,6 @@ def _delete(consent: Consent) -> None:
     of_user = (Consent.organization_id == consent.organization_id) & (Consent.id == consent.id)
     if not count_changed(delete(Consent).where(of_user)):
         raise OutdatedRead
-
-
-def _record_withdrawal(
-    actor: Actor, client_id: UUID, scopes: list[str], revoked_count: int, **details: str
-) -> None:
-    audit.record(
-        actor,
-        "consent.withdrawn",
-        "client",
-        format_client_id(actor.organization_id, client_id),
-        before={"scopes": scopes, **details},
-        after={"ended_grants": revoked_count},
-    )
 
 
 class UserConsentRecord(HasPublicId, Struct, frozen=True):

@@ -176,11 +176,22 @@ def _without_known(events: list[ExportedEvent]) -> list[ExportedEvent]:
 def _subject_of(event: ExportedEvent) -> str:
     """Return what the event is about. Withdrawals, members and roles have the same client or group as their target."""
     if event.action == "consent.withdrawn":
-        return f"{event.target} {event.actor}"
+        return " ".join(_user_and_client(event))
     if event.action.startswith(("group.member_", "app_role.")):
         holder = {**event.before, **event.after}
         return " ".join([event.target, *(str(holder.get(name)) for name in ("role", "user", "group"))])
     return event.target
+
+
+def _user_and_client(event: ExportedEvent) -> tuple[str, str]:
+    """Return whose consent was withdrawn, and the client's ID.
+
+    The target is the client if users withdrew it themselves, and also in exports of 0.1.0, which name the user in
+    ``before`` if an administrator did.
+    """
+    if "client_id" in event.before:
+        return event.target, str(event.before["client_id"])
+    return str(event.before.get("user") or event.actor), event.target
 
 
 def _revoke_secret(actor: Actor, event: ExportedEvent) -> None:
@@ -257,7 +268,8 @@ def _clear_password(actor: Actor, event: ExportedEvent) -> None:
 
 @transaction
 def _withdraw_consent(actor: Actor, event: ExportedEvent) -> None:
-    user, client = event.before.get("user") or event.actor, parse_client_id(event.target)
+    user, client_id = _user_and_client(event)
+    client = parse_client_id(client_id)
     consent = db.session.scalar(
         select(Consent).where(
             Consent.organization_id == actor.organization_id,
