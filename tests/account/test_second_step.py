@@ -109,6 +109,18 @@ def after_a_reset(world: World) -> Any:
     return world.sign_in_at(done.location, NEW)
 
 
+def test_rejected_code_is_called_used_only_if_it_was(world: World) -> None:
+    code = world.phone.code()
+    for typed, accepted in ((code, True), ("000000", False), (code, False)):
+        world.visitor = Visitor(world.app)
+        page = world.visitor.get(from_the_sign_in_page(world).location)
+        answer = verify(world.visitor, page, typed)
+        assert answer.status_code == (303 if accepted else 400)
+        if not accepted:
+            assert ("Wait for the next one" in answer.text) is (typed == code)
+            assert ("the clock of your device" in answer.text) is (typed != code)
+
+
 PATHS: dict[str, tuple[Callable[[World], Any], str]] = {
     "the sign-in page": (from_the_sign_in_page, "/portal/{slug}"),
     "a page of the account": (from_the_account, "/organizations/{slug}/account/sessions"),

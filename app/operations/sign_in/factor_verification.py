@@ -24,13 +24,15 @@ OTP_AMR = "otp"
 class InvalidCode(Struct, frozen=True):
     """The code was rejected. The next attempt is allowed after ``retry_after`` seconds.
 
-    ``has_ended`` means that a new sign-in is needed, ``is_capped`` that waiting does not help.
+    ``has_ended`` means that a new sign-in is needed, ``is_capped`` that waiting does not help, ``was_used`` that the
+    code was right but works only once.
     """
 
     attempts_left: int
     retry_after: int = 0
     has_ended: bool = False
     is_capped: bool = False
+    was_used: bool = False
 
 
 @transaction
@@ -56,7 +58,8 @@ def verify_code(
         return complete_second_factor(actor, organization, pending, (OTP_AMR,), browser)
     audit.record_user_event(actor, "second_factor.failed", pending.user_id)
     if attempt.attempts_left:
-        return InvalidCode(attempt.attempts_left)
+        was_used = second_factors.is_current_code(organization.id, pending.user_id, code)
+        return InvalidCode(attempt.attempts_left, was_used=was_used)
     delete_similar_pending_sign_ins(pending)
     return InvalidCode(0, int(organization.settings["authentication"]["lockout"]["delay_seconds"]), True)
 

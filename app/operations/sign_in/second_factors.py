@@ -289,13 +289,8 @@ def store_authenticator_app(organization_id: str, user_id: UUID, secret: bytes, 
 @transaction
 def use_authenticator_code(organization_id: str, user_id: UUID, typed: str) -> bool:
     """Return whether the code is valid now and was not used before, and mark it as used (MF-1)."""
-    sealed = db.session.scalar(
-        select(AuthenticatorApp.sealed_secret).where(*_app_of_user(organization_id, user_id))
-    )
-    if sealed is None:
-        return False
     now = clock.now()
-    step = matching_step(open_secret(organization_id, user_id, "app", sealed), typed, now)
+    step = _matching_step(organization_id, user_id, typed, now)
     # A restored backup does not know which codes were used after it.
     if step is None or get_unpurged_organization(organization_id).is_before_restore(accepted_since(step)):
         return False
@@ -305,6 +300,21 @@ def use_authenticator_code(organization_id: str, user_id: UUID, typed: str) -> b
         .values(last_step=step, last_used_at=now)
     )
     return used == 1
+
+
+@read
+def is_current_code(organization_id: str, user_id: UUID, typed: str) -> bool:
+    """Return whether the code is one of the current ones. If it was rejected, it had been used before."""
+    return _matching_step(organization_id, user_id, typed, clock.now()) is not None
+
+
+def _matching_step(organization_id: str, user_id: UUID, typed: str, now: datetime) -> int | None:
+    sealed = db.session.scalar(
+        select(AuthenticatorApp.sealed_secret).where(*_app_of_user(organization_id, user_id))
+    )
+    if sealed is None:
+        return None
+    return matching_step(open_secret(organization_id, user_id, "app", sealed), typed, now)
 
 
 @transaction

@@ -102,10 +102,10 @@ def test_stored_secret_is_sealed_for_its_user(
 
 def test_code_is_accepted_once_including_the_setup_code(ada: Any, phone: Authenticator) -> None:
     """MF-1."""
-    assert verify(ada, begin_second_step(ada), phone.shown()) == InvalidCode(4)
+    assert verify(ada, begin_second_step(ada), phone.shown()) == InvalidCode(4, was_used=True)
     code = phone.code()
     assert isinstance(verify(ada, begin_second_step(ada), code), SignedIn)
-    assert verify(ada, begin_second_step(ada), code) == InvalidCode(4)
+    assert verify(ada, begin_second_step(ada), code) == InvalidCode(4, was_used=True)
 
 
 def test_code_of_an_earlier_step_is_rejected(ada: Any, phone: Authenticator) -> None:
@@ -116,7 +116,7 @@ def test_code_of_an_earlier_step_is_rejected(ada: Any, phone: Authenticator) -> 
         db.session.execute(update(AuthenticatorApp).values(last_step=AuthenticatorApp.last_step + 5))
 
     later()
-    assert verify(ada, begin_second_step(ada), phone.shown()) == InvalidCode(4)
+    assert verify(ada, begin_second_step(ada), phone.shown()) == InvalidCode(4, was_used=True)
 
 
 def test_app_is_required_and_recorded_in_amr(ada: Any, phone: Authenticator, database: Database) -> None:
