@@ -8,8 +8,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
+import idna
 from msgspec import Struct
 
 from .instance import fault_of
@@ -213,7 +214,11 @@ def is_loopback_url(url: str) -> bool:
 
 
 def check_base_url(base_url: str) -> None:
-    """Raise UnsafeConfiguration unless the URL is https, or http on the loopback interface."""
+    """Raise UnsafeConfiguration unless the URL is https, or http on the loopback interface, as browsers write it.
+
+    Issuers, the Origin header and passkeys are compared code point by code point, so another spelling matches in some
+    places only.
+    """
     try:
         parts = urlsplit(base_url)
         is_plain = parts.geturl() == f"{parts.scheme}://{parts.netloc}" and parts.port != 0
@@ -226,6 +231,28 @@ def check_base_url(base_url: str) -> None:
             f"GATEHOUSE_BASE_URL is {base_url!r}. Plain http exposes every secret on the network. "
             f"Put a TLS proxy in front and set GATEHOUSE_BASE_URL=https://{parts.netloc}"
         )
+    spelled = _as_browsers_write(parts)
+    if base_url != spelled:
+        raise UnsafeConfiguration(
+            f"GATEHOUSE_BASE_URL is {base_url!r}. Browsers and client libraries write this URL differently, so "
+            f"parts of the service would not recognize it. Set GATEHOUSE_BASE_URL={spelled}"
+        )
+
+
+def _as_browsers_write(parts: SplitResult) -> str:
+    host = parts.hostname or ""
+    try:
+        if ":" in host:
+            host = f"[{ipaddress.IPv6Address(host)}]"
+        elif not host.isascii():
+            host = idna.encode(host, uts46=True).decode()
+    except ValueError:
+        host = ""
+    if _HOST.fullmatch(host) is None:
+        raise UnsafeConfiguration(f"GATEHOUSE_BASE_URL is {parts.geturl()!r}; {_GOOD_BASE_URL}")
+    default = {"http": 80, "https": 443}[parts.scheme]
+    port = "" if parts.port in {None, default} else f":{parts.port}"
+    return f"{parts.scheme}://{host}{port}"
 
 
 def check_surroundings(env: Mapping[str, str], base_url: str) -> None:

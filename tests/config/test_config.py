@@ -187,12 +187,32 @@ def test_random_keys_are_accepted(tmp_path: Path) -> None:
         "https://[::1",
         "https://id.example.com:port",
         "https://id.example.com:99999",
+        "https://id.example.com\\x",
+        "https://[::1%lo]",
+        "https://\u2047.example",
         "",
     ],
 )
 def test_base_url_that_is_no_valid_issuer_is_rejected(tmp_path: Path, url: str) -> None:
     """BS-4, TR-1."""
     assert "GATEHOUSE_BASE_URL" in refusal(production(tmp_path, GATEHOUSE_BASE_URL=url))
+
+
+@each(
+    "url, spelled",
+    [
+        ("HTTPS://ID.Example.com", "https://id.example.com"),
+        ("https://id.example.com:443/", "https://id.example.com"),
+        ("https://id.example.com:", "https://id.example.com"),
+        ("https://id.example.com:08443", "https://id.example.com:8443"),
+        ("http://localhost:80", "http://localhost"),
+        ("http://[0:0::1]:8000", "http://[::1]:8000"),
+        ("https://Bücher.example", "https://xn--bcher-kva.example"),
+    ],
+)
+def test_base_url_is_written_as_browsers_do(tmp_path: Path, url: str, spelled: str) -> None:
+    """MX-2."""
+    assert refusal(production(tmp_path, GATEHOUSE_BASE_URL=url)).endswith(f"Set GATEHOUSE_BASE_URL={spelled}")
 
 
 @pytest.mark.parametrize(
