@@ -70,6 +70,7 @@ def profile_page(context: AccountContext) -> Response:
             if attribute.key in values and attribute not in editable
         ],
         may_edit=can_change_profile(context.actor),
+        can_send=can_verify_emails(),
         may_delete=can_delete_account(context.actor),
     )
 
