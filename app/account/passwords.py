@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlencode
+
 from flask import redirect, request
 from werkzeug.wrappers import Response
 
 from app.account.context import AccountContext, account, account_page, organization_page
 from app.account.forms import ChangePasswordForm, ForgotPasswordForm, ResetPasswordForm, password_help
+from app.account.sign_in import open_request
 from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.sign_in.passwords import change_password
 from app.operations.users.password_resets import (
@@ -28,6 +31,7 @@ from app.web.request_log import request_id
 def forgot_password_page(organization: str) -> Response:
     """Request a reset link; the response does not reveal whether the account exists (EN-1)."""
     org = get_organization_by_slug(organization)
+    parameters = open_request(org)
     form = ForgotPasswordForm()
     if not form.is_submitted():
         form.email.data = request.args.get("email", "")[:254]
@@ -39,8 +43,10 @@ def forgot_password_page(organization: str) -> Response:
                 ip_address=request.remote_addr,
                 request_id=request_id(),
                 page_language=page_language(),
+                authorization_request=parameters.get("request"),
             )
-            return redirect(f"/organizations/{org.slug}/forgot?sent=1", 303)
+            query = urlencode({**parameters, "sent": "1"})
+            return redirect(f"/organizations/{org.slug}/forgot?{query}", 303)
     return organization_page(
         "account/forgot.html",
         org,
@@ -48,14 +54,19 @@ def forgot_password_page(organization: str) -> Response:
         branding=org.settings["branding"],
         is_offered=is_password_recovery_offered(org),
         sent="sent" in request.args and not form.is_submitted(),
+        return_parameters=parameters,
     )
 
 
 @account.route("/organizations/<organization>/reset/<token>", methods=["GET", "POST"])
 @page_class("account")
 def reset_password_page(organization: str, token: str) -> Response:
-    """Choose a new password, then go to the sign-in page: a reset does not sign in (RP-3)."""
+    """Choose a new password, then go to the sign-in page: a reset does not sign in (RP-3).
+
+    From there, the user returns to the app that asked for the sign-in, as after a sign-up.
+    """
     org = get_organization_by_slug(organization)
+    parameters = open_request(org)
     reset = find_reset(org, token)
     if reset is None:
         raise ResetEnded(
@@ -74,7 +85,7 @@ def reset_password_page(organization: str, token: str) -> Response:
                 known_cookie=known_browser(org.id),
                 user_agent=request.headers.get("User-Agent", ""),
             )
-            query = "reset=factors" if done.ended else "reset=1"
+            query = urlencode({**parameters, "reset": "factors" if done.ended else "1"})
             response = redirect(f"/organizations/{org.slug}/login?{query}", 303)
             set_known_browser(response, org.id, done.known_cookie)
             return response

@@ -242,6 +242,17 @@ def pending_request(organization: OrganizationSnapshot) -> AuthorizationRequestR
     return pending
 
 
+def open_request(organization: OrganizationSnapshot) -> dict[str, str]:
+    """Return the parameter of the authorization request to which an emailed link returns.
+
+    Nothing, if it has ended meanwhile or the link was opened in another browser.
+    """
+    try:
+        return {"request": request.values["request"]} if pending_request(organization) is not None else {}
+    except RequestEnded:
+        return {}
+
+
 def sign_in_form(
     organization: OrganizationSnapshot,
     pending: AuthorizationRequestRecord | None,

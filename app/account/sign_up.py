@@ -19,6 +19,7 @@ from app.account.sign_in import (
     anonymous_actor,
     continue_sign_in,
     current_browser,
+    open_request,
     pending_request,
 )
 from app.operations.directory.lookups import get_organization_by_id, get_organization_by_slug
@@ -66,6 +67,7 @@ def sign_up_page(organization: str) -> Response:
                 ip_address=request.remote_addr,
                 request_id=request_id(),
                 page_language=page_language(),
+                authorization_request=request.values["request"] if pending is not None else None,
             )
             return redirect(_sign_in_url(org, registered="1"), 303)
     return organization_page(
@@ -80,8 +82,12 @@ def sign_up_page(organization: str) -> Response:
 @account.route("/organizations/<organization>/confirm/<token>", methods=["GET", "POST"])
 @page_class("account")
 def confirm_registration_page(organization: str, token: str) -> Response:
-    """Confirm a new account with its password, then go to the sign-in page: the link does not sign in."""
+    """Confirm a new account with its password, then go to the sign-in page: the link does not sign in.
+
+    From there, the user returns to the app where they signed up, if its request is still open in this browser.
+    """
     org = get_organization_by_slug(organization)
+    parameters = open_request(org)
     registration = find_registration(org, token)
     if registration is None:
         raise RegistrationEnded
@@ -91,7 +97,8 @@ def confirm_registration_page(organization: str, token: str) -> Response:
             confirm_registration(
                 org, token, form.password.data, ip_address=request.remote_addr, request_id=request_id()
             )
-            return redirect(f"/organizations/{org.slug}/login?confirmed=1", 303)
+            query = urlencode({**parameters, "confirmed": "1"})
+            return redirect(f"/organizations/{org.slug}/login?{query}", 303)
     return organization_page("account/confirm.html", org, form=form, email=registration.email)
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from html import unescape
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import pytest
 from flask import Flask
@@ -16,7 +16,9 @@ from app.operations.sign_in import sign_in_limits
 from app.operations.store import clock
 from app.rules.sign_in.passwords import Lockout
 from tests.account.conftest import Visitor
+from tests.account.test_second_step import request_of
 from tests.factories import PASSWORD
+from tests.oauth.conftest import REDIRECT_URI
 from tests.support.authenticator import set_rows
 from tests.support.mail_server import Mailbox
 
@@ -60,6 +62,39 @@ def test_registration_with_confirmation_creates_an_account(
     assert 'id="confirmed"' in visitor.get(right.location).text
     assert visitor.get(path).status_code == 409
     assert sign_in(visitor, open_to_all).status_code == 303
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["same browser", "another browser"])
+@pytest.mark.parametrize("way", ["register", "forgot"])
+def test_emailed_link_leads_back_to_the_app(
+    app: Flask,
+    make: Any,
+    visitor: Visitor,
+    open_to_all: Any,
+    box: Mailbox,
+    deliver: Deliver,
+    way: str,
+    elsewhere: bool,
+) -> None:
+    home = f"/organizations/{open_to_all.slug}"
+    client = make.client(open_to_all, redirect_uris=[REDIRECT_URI])
+    if way == "forgot":
+        make.user(open_to_all, email=NEW)
+    asked = visitor.http.get("/oauth/authorize", query_string=request_of(client)).location
+    links = re.findall(r'href="([^"]+)"', visitor.get(asked).text)
+    [path] = [unescape(link) for link in links if f"{home}/{way}" in link]
+    visitor.get(path)
+    sent = visitor.post(path, name="New Person", email=NEW, password=PASSWORD).location
+    assert urlsplit(asked).query in sent
+    deliver()
+    link = box.links()[0].removeprefix("http://localhost")
+    browser = Visitor(app) if elsewhere else visitor
+    browser.get(link)
+    login = browser.post(link, password=PASSWORD).location
+    assert login.startswith(f"{home}/login?") and (urlsplit(asked).query in login) is not elsewhere
+    browser.get(login)
+    done = browser.post(login, email=NEW, password=PASSWORD).location
+    assert done.startswith(f"{home}/account" if elsewhere else f"{home}/oauth/authorize/resume?request=")
 
 
 def test_en1_registration_of_known_and_unknown_email_looks_the_same(

@@ -81,6 +81,11 @@ def send(
     enqueue_sealed(organization.id, KIND, asdict(email), receiver=RECEIVER)
 
 
+def link_to_page(url: str, authorization_request: str | None) -> str:
+    """Return the URL with the token of the authorization request to which the user returns after its page, if any."""
+    return f"{url}?request={authorization_request}" if authorization_request else url
+
+
 def require_quota(organization: OrganizationSnapshot, to: str, template: str) -> None:
     """Count an email that an administrator sends to an address of their choice, in the current transaction.
 

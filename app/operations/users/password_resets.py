@@ -198,10 +198,12 @@ def request_reset(
     ip_address: str | None,
     request_id: str | None,
     page_language: str | None = None,
+    authorization_request: str | None = None,
 ) -> None:
     """Queue an email with a reset link, if there is an account with the email.
 
-    ``page_language`` is the language of the email to a user who has not chosen one.
+    ``page_language`` is the language of the email to a user who has not chosen one. The link returns to the
+    ``authorization_request`` with this token.
     The response is the same for every email (EN-1), and requests beyond the hourly limit of an account are
     ignored silently. Raises Forbidden if this is not offered, InvalidInput for an invalid email,
     TooManyRequests for the network.
@@ -226,6 +228,7 @@ def request_reset(
                 "address": ip_address,
                 "request_id": request_id,
                 "page_language": page_language,
+                "authorization_request": authorization_request,
             },
         )
 
@@ -244,9 +247,10 @@ def deliver_reset_link(message: Message) -> None:
     if user is None or not user.is_active:
         return
     token, expires_at = create_reset_link(organization, user.id, is_mailed=True)
-    # Absent from a message that an earlier release has queued.
+    # Both are absent from a message that an earlier release has queued.
     language = emails.language_of(organization, user.profile, request.get("page_language"))
-    send_reset_link(organization, user.email, reset_url(organization, token), expires_at, language=language)
+    link = emails.link_to_page(reset_url(organization, token), request.get("authorization_request"))
+    send_reset_link(organization, user.email, link, expires_at, language=language)
     anonymous = Actor.anonymous(organization.id, request["address"], request["request_id"])
     audit.record_user_event(anonymous, "user.password_reset_requested", user.id)
 

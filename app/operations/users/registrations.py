@@ -93,13 +93,14 @@ def process_registration(message: Message) -> None:
     organization_url = f"{organization.base_url}/organizations/{organization.slug}"
     existing_user = find_user_by_email(organization.id, request["email"])
     profile = existing_user.profile if existing_user is not None else {}
-    # Absent from a message that an earlier release has queued.
+    # Both are absent from a message that an earlier release has queued.
     language = emails.language_of(organization, profile, request.get("page_language"))
+    authorization_request = request.get("authorization_request")
     if existing_user is not None:
         values = {
             "email": request["email"],
-            "link": f"{organization_url}/login",
-            "forgot": f"{organization_url}/forgot",
+            "link": emails.link_to_page(f"{organization_url}/login", authorization_request),
+            "forgot": emails.link_to_page(f"{organization_url}/forgot", authorization_request),
         }
         emails.send(organization, request["email"], "account_exists", values, language=language)
         audit.record(anonymous, "user.registration_refused", "user", after={"email": request["email"]})
@@ -115,7 +116,7 @@ def process_registration(message: Message) -> None:
     # Without the name: a stranger chose it, and the address.
     values = {
         "email": record.email,
-        "link": f"{organization_url}/confirm/{token}",
+        "link": emails.link_to_page(f"{organization_url}/confirm/{token}", authorization_request),
         "until": record.expires_at.isoformat(),
     }
     emails.send(

@@ -63,13 +63,15 @@ def register_user(
     ip_address: str | None,
     request_id: str | None,
     page_language: str | None = None,
+    authorization_request: str | None = None,
 ) -> None:
     """Register a user, or create the account at once if emails are not verified.
 
     Nothing reveals whether the email has an account already (EN-1): the work and the result are the same, and
     the password is used only for a new account. If ``authentication.registration.verify_email`` is on, the
-    outbox continues (``registrations.process_registration``) with an email in ``page_language``, and requests
-    beyond the hourly limit of a mailbox are ignored silently. Raises Forbidden if registration is not open,
+    outbox continues (``registrations.process_registration``) with an email in ``page_language``, whose links return
+    to the ``authorization_request`` with this token, and requests beyond the hourly limit of a mailbox are ignored
+    silently. Raises Forbidden if registration is not open,
     InvalidInput naming every wrong field, TooManyRequests, Unavailable. Audit, if the account is created here:
     ``user.registered`` or ``user.registration_refused``.
     """
@@ -108,6 +110,7 @@ def register_user(
     if not rate_limits.record_attempt(organization.id, mailbox).retry_after:
         values: dict[str, Any] = {"email": email, "name": name, "password_hash": password_hash}
         values |= {"address": ip_address, "request_id": request_id, "page_language": page_language}
+        values["authorization_request"] = authorization_request
         _enqueue(organization.id, values)
 
 
