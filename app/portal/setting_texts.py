@@ -265,6 +265,7 @@ _TOPICS = (
                 "limits.max_users": lazy_gettext("Users"),
                 "limits.max_clients": lazy_gettext("Clients"),
             },
+            lazy_gettext("Emails"): {"limits.emails_per_hour": lazy_gettext("Emails in an hour")},
         },
         is_of_instance=True,
     ),

@@ -18,12 +18,14 @@ from app.extensions import db
 from app.models.audit import AuditEvent, FailedRequest, Lease, OutboxMessage
 from app.models.client import Client, ClientRegistration
 from app.models.grant import AuthorizationCode, Grant
+from app.models.session import Attempt
 from app.models.token import SigningKey
 from app.models.user import User
 from app.operations.grants.key_rotation import LEASE_NAME, rotate_due_keys
 from app.operations.maintenance.janitor import purge_expired
+from app.operations.store.rate_limits import bucket_key
 from app.rules.actor import Actor
-from app.rules.identifiers import first_id_at, parse_client_id, public_id
+from app.rules.identifiers import first_id_at, new_id, parse_client_id, public_id
 from tests.factories import basic_header, bearer_header
 from tests.support.organization_probe import CALLBACK, OrganizationProbe, numbers
 
@@ -154,6 +156,29 @@ def _shows_old_event(place: OrganizationProbe) -> Any:
     return place.manage("GET", f"/audit-events/{place.notes['event']}")["status"]
 
 
+def _sends_an_email(place: OrganizationProbe) -> Any:
+    """Return whether an invitation is sent although eleven emails were, or else waits."""
+    now = datetime.now(UTC)
+    if "counted" not in place.notes:
+        place.notes["counted"] = True
+        sent = {"organization_id": place.organization.id, "bucket": bucket_key("emails")}
+        times = {"at": now, "expires_at": now + timedelta(hours=1)}
+        with _rows(place) as rows:
+            rows.execute(insert(Attempt), [{"id": new_id(), **sent, **times} for _ in range(11)])
+    email = f"guest{next(numbers)}@example.com"
+    place.manage("POST", f"/organizations/{place.slug}/admins", {"email": email})
+    delayed = select(AuditEvent.id).filter_by(organization_id=place.organization.id, action="mail.delayed")
+    ends = time.monotonic() + _PATIENCE_SECONDS
+    while time.monotonic() < ends:
+        if any(mail["To"] == email for mail in place.box.mails):
+            return True
+        with _rows(place) as rows:
+            if rows.scalars(delayed).first() is not None:
+                return False
+        time.sleep(0.1)
+    raise AssertionError("neither sent nor delayed")
+
+
 def _tells_of_root(place: OrganizationProbe) -> Any:
     """Return whether the administrator gets an email when a root user renames the organization."""
     if "ada" not in place.notes:
@@ -192,6 +217,7 @@ EFFECTS: dict[str, Effect] = {
         [(30 * DAY, {"active"}), (10 * DAY, {"active", "next"})],
         {"oauth.access_token.format": "jwt", "oauth.signing.algorithm": "ES256"},
     ),
+    "limits.emails_per_hour": (_sends_an_email, [(20, True), (10, False)], {}),
     "audit.retention_days": (_shows_old_event, [(60, 200), (30, 404)], {}),
     "audit.failed_requests": (_keeps_refusals, [(False, False), (True, True)], {}),
     "audit.log_retention_days": (_shows_old_refusal, [(10, True), (3, False)], {}),

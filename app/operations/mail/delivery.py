@@ -11,16 +11,20 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from app.config import current
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.mail import emails
 from app.operations.mail.emails import Email, compose, language_of_address
 from app.operations.mail.notices import ROOT_NOTICE_KIND, administrator_emails
 from app.operations.mail.smtp import MailLater, MailRefused, send_mail
-from app.operations.store import audit, clock, outbox
-from app.operations.store.outbox import DeliveryDeferred, DeliveryRejected, Message
+from app.operations.store import audit, clock, outbox, rate_limits
+from app.operations.store.outbox import DeliveryDeferred, DeliveryPaused, DeliveryRejected, Message
 from app.operations.store.outgoing_http import OutgoingRequestFailed
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
 from app.rules.identifiers import public_id
+
+_SENT = rate_limits.bucket_key("emails")
+_HOUR = timedelta(hours=1)
 
 
 def register() -> None:
@@ -33,7 +37,8 @@ def deliver(message: Message) -> None:
     """Send an email through the mail server.
 
     Raises DeliveryRejected if the server rejects it permanently or it has expired, DeliveryDeferred if the server does
-    not accept this email now, OutgoingRequestFailed if it accepts none. Audit: ``mail.refused``.
+    not accept this email now, OutgoingRequestFailed if it accepts none, and DeliveryPaused while the organization has
+    sent ``limits.emails_per_hour``. Audit: ``mail.refused``, and ``mail.delayed`` once an hour.
     """
     server = current().mail_server
     if server is None:
@@ -42,6 +47,8 @@ def deliver(message: Message) -> None:
     email = emails.read_email(organization.id, message.payload)
     if email.until is not None and datetime.fromisoformat(email.until) <= clock.now():
         raise DeliveryRejected("its link has expired")
+    if not _has_quota(organization):
+        raise DeliveryPaused(f"{organization.slug} has sent as many emails as it may in an hour")
     mail = compose(
         organization,
         email.template,
@@ -60,6 +67,29 @@ def deliver(message: Message) -> None:
     except MailRefused as refusal:
         _note_refusal(organization.id, email, refusal.code)
         raise DeliveryRejected(str(refusal)) from refusal
+    _count(organization)
+
+
+@transaction
+def _has_quota(organization: OrganizationSnapshot) -> bool:
+    limit = _limit(organization)
+    if rate_limits.count_uses(organization.id, _SENT, _HOUR) < limit:
+        return True
+    if rate_limits.consume_quota(organization.id, rate_limits.bucket_key("emails delayed"), 1, _HOUR):
+        after = {"emails_per_hour": limit}
+        audit.record(Actor.system(organization.id, "mail"), "mail.delayed", "mail_server", after=after)
+    return False
+
+
+@transaction
+def _count(organization: OrganizationSnapshot) -> None:
+    # Counted once it was sent: attempts while the mail server is away must not use up the hour.
+    rate_limits.consume_quota(organization.id, _SENT, _limit(organization), _HOUR)
+
+
+def _limit(organization: OrganizationSnapshot) -> int:
+    limit: int = organization.settings["limits"]["emails_per_hour"]
+    return limit
 
 
 @transaction

@@ -72,6 +72,10 @@ class DeliveryDeferred(Exception):
     """The receiver works but does not accept this message yet. Its other messages need not wait."""
 
 
+class DeliveryPaused(Exception):
+    """A limit is reached: all messages of the receiver wait. It is expected, and nothing has failed."""
+
+
 class _Delivery(Struct, frozen=True):
     deliver: Callable[[Message], None]
     receiver_type: str
@@ -122,9 +126,9 @@ def register_delivery(
     """Register the function that delivers messages of this kind, outside of any transaction.
 
     ``deliver`` returns when the receiver has the message. It raises DeliveryRejected if the receiver does not want the
-    message and DeliveryDeferred if it wants it later. Any other exception means another attempt after a pause for the
-    receiver. ``receiver_type`` is its name in the audit log. Set ``to_external_server`` if an organization chooses the
-    server, which may then be arbitrarily slow.
+    message, DeliveryDeferred if it wants it later, and DeliveryPaused if it gets none for now. Any other exception
+    means another attempt after a pause for the receiver. ``receiver_type`` is its name in the audit log. Set
+    ``to_external_server`` if an organization chooses the server, which may then be arbitrarily slow.
     """
     _deliveries[kind] = _Delivery(deliver, receiver_type, to_external_server)
 
@@ -182,6 +186,9 @@ def deliver(message: Message) -> None:
     except DeliveryDeferred as error:
         _log_failure(message, error, with_traceback=False)
         _postpone(message, only_this_message=True)
+    except DeliveryPaused as error:
+        _log.info("messages of kind %s to %s wait: %s", message.kind, message.receiver, error)
+        _postpone(message)
     except DomainError as error:
         # Usually there was no response. The cause names the fault, and a traceback would add nothing.
         _log_failure(message, error.__cause__ or error, with_traceback=False)

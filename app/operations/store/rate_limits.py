@@ -110,7 +110,7 @@ def consume_quota(organization_id: str, bucket: bytes, limit: int, window: timed
     each other and a few more than ``limit`` may pass. Never use this to limit guesses.
     """
     now = clock.now()
-    (counted,) = _COUNT_USES.first(organization_id=organization_id, bucket=bucket, since=now - window)
+    counted = count_uses(organization_id, bucket, window)
     if counted >= limit:
         return False
     attempt_id = current_unit_of_work().stable_value(f"attempt {bucket.hex()} {counted}", new_id)
@@ -118,6 +118,13 @@ def consume_quota(organization_id: str, bucket: bytes, limit: int, window: timed
         organization_id=organization_id, at=now, id_0=attempt_id, bucket_0=bucket, expires_at_0=now + window
     )
     return True
+
+
+def count_uses(organization_id: str, bucket: bytes, window: timedelta) -> int:
+    """Return how many uses of the bucket were counted within the window."""
+    since = clock.now() - window
+    (counted,) = _COUNT_USES.first(organization_id=organization_id, bucket=bucket, since=since)
+    return int(counted)
 
 
 def _append(organization_id: str, limits: tuple[Limit, ...]) -> tuple[UUID, ...]:

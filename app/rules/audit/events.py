@@ -41,7 +41,7 @@ EVENT_TYPES: Mapping[str, str] = {
     ),
     "consent.denied": lazy_gettext("A user denied access to a client."),
     "consent.given": lazy_gettext("A user allowed access to a client."),
-    "consent.withdrawn": lazy_gettext("A user withdrew access from a client."),
+    "consent.withdrawn": lazy_gettext("A user or an administrator withdrew access from a client."),
     "credential.confirmed": lazy_gettext(
         "A client secret from before a restore of a backup was allowed again."
     ),
@@ -66,6 +66,9 @@ EVENT_TYPES: Mapping[str, str] = {
     "invitation.accepted": lazy_gettext("An invitation was accepted."),
     "invitation.created": lazy_gettext("A user was invited."),
     "invitation.revoked": lazy_gettext("An invitation was revoked."),
+    "mail.delayed": lazy_gettext(
+        "Emails wait, because the organization has sent as many as it may in an hour."
+    ),
     "mail.refused": lazy_gettext("The mail server permanently rejected an email."),
     "mail.tested": lazy_gettext("An instance administrator sent a test email."),
     "organization.exported": lazy_gettext("The organization was exported to a file."),

@@ -408,6 +408,7 @@ _ROWS: tuple[tuple[str, SettingKind, Any, str], ...] = (
     ("limits.organization_requests_per_minute", Number(10, 10_000_000), None, lazy_gettext("Requests of all clients together. null means no limit.")),
     ("limits.max_users", Number(1, 100_000_000), None, lazy_gettext("Maximum number of users. null means no limit.")),
     ("limits.max_clients", Number(1, 50_000), None, lazy_gettext("Maximum number of clients. null means the maximum of any organization, 50,000.")),
+    ("limits.emails_per_hour", Number(10, 100_000), 2_000, lazy_gettext("Emails of all kinds that are sent in an hour. Further ones wait.")),
     ("audit.retention_days", Number(30, 3650), 365, lazy_gettext("How long audit events are stored.")),
     ("audit.failed_requests", Boolean(), True, lazy_gettext("Store rejected client requests without secrets, so that developers can see the cause, and a sample of successful ones for a day.")),
     ("audit.log_retention_days", Number(1, 90), 14, lazy_gettext("How long failed requests are stored.")),

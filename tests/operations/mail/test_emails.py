@@ -14,6 +14,7 @@ from sqlalchemy import update
 
 from app.extensions import db
 from app.models.audit import OutboxMessage
+from app.models.session import Attempt
 from app.operations.mail import delivery, emails
 from app.operations.store import clock, outbox
 from app.operations.store.transactions import transaction
@@ -122,6 +123,24 @@ def test_unavailable_mail_server_is_retried(
     assert deliver() == 2
     assert len(box.mails) == 2
     assert outcomes(database) == ["delivered", "delivered"]
+
+
+def test_emails_beyond_the_hourly_limit_of_an_organization_wait(
+    make: Any, box: Mailbox, deliver: Deliver, database: Database
+) -> None:
+    busy, other = make.organization(settings={"limits": {"emails_per_hour": 10}}), make.organization()
+    for number in range(13):
+        send(busy, f"ada{number}@acme.example")
+    send(other)
+    assert deliver() == 12, "one attempt for all that wait"
+    assert len(box.mails) == 11 and audited(database, "mail.delayed") == 1
+    make_due()
+    deliver()
+    assert len(box.mails) == 11 and audited(database, "mail.delayed") == 1
+    transaction(lambda: db.session.execute(update(Attempt).values(at=clock.now() - timedelta(hours=1))))()
+    make_due()
+    deliver()
+    assert outcomes(database) == ["delivered"] * 14
 
 
 def test_deferred_email_does_not_delay_others(
