@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
+from itertools import pairwise
 from typing import Any
 
 from msgspec import Struct
@@ -14,6 +15,15 @@ from app.rules.languages.translation import lazy_gettext
 
 # After this many unknown fields the rest is not reported: a body full of them would be expensive to answer.
 MAX_UNKNOWN = 20
+MAX_MARKS = 6
+"""Marks on one character, more than any language stacks."""
+# Cc: control, Cf: format (bidirectional marks, zero width, tags), Cs: surrogates, Co: private use, Cn: unassigned,
+# Zl and Zp: line and paragraph separators.
+_INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+# Letters, marks and symbols that are drawn as nothing: the grapheme joiner, fillers, Khmer inherent vowels, and the
+# blank of Braille.
+_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+_SELECTOR = ("VARIATION SELECTOR-", "MONGOLIAN FREE VARIATION SELECTOR ")
 
 
 class FieldProblem(Struct, frozen=True):
@@ -106,7 +116,8 @@ def text_problem(
     """Return what is wrong with a text for display, or None.
 
     Lengths are in characters. The text must be in NFC and without control, bidirectional and invisible
-    characters, because two names that look the same must be the same. ``multiline`` allows line feeds.
+    characters, because two names that look the same must be the same, and without stacks of marks, which cover the
+    words around them. ``multiline`` allows line feeds.
     """
     if not isinstance(value, str):
         return FieldProblem(
@@ -132,8 +143,10 @@ def text_problem(
         )
     if not unicodedata.is_normalized("NFC", value):
         return FieldProblem("not_normalized", "Send this text in Unicode's composed form, NFC.")
-    if any(_is_invisible(char) for char in value if not (multiline and char == "\n")):
+    if has_invisible_character(value.replace("\n", "") if multiline else value):
         return FieldProblem("forbidden_character", "Remove control, bidirectional and invisible characters.")
+    if _has_stacked_marks(value):
+        return FieldProblem("forbidden_character", "Use fewer accents or marks on one character.")
     return None
 
 
@@ -150,7 +163,29 @@ def type_name(value: Any) -> str:
     return "an array" if isinstance(value, (list, tuple)) else "an object"
 
 
-def _is_invisible(char: str) -> bool:
-    # Cc: control, Cf: format (bidirectional marks, zero width, tags), Cs: surrogates, Co: private use,
-    # Cn: unassigned, Zl and Zp: line and paragraph separators.
-    return unicodedata.category(char) in {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+def has_invisible_character(text: str) -> bool:
+    """Return whether the text has a character that cannot be seen, reorders the others or breaks the line.
+
+    Variation selectors are allowed where they choose the form of an emoji or an ideograph.
+    """
+    if text.isascii():
+        return not text.isprintable()
+    return any(
+        char in _BLANK
+        or (unicodedata.name(char, "").startswith(_SELECTOR) and not _has_forms(before))
+        or unicodedata.category(char) in _INVISIBLE_CATEGORIES
+        for before, char in pairwise(f" {text}")
+    )
+
+
+def _has_forms(char: str) -> bool:
+    return unicodedata.category(char) == "So" or unicodedata.east_asian_width(char) == "W"
+
+
+def _has_stacked_marks(text: str) -> bool:
+    run = 0
+    for char in text:
+        run = run + 1 if unicodedata.category(char) in {"Mn", "Me"} else 0
+        if run > MAX_MARKS:
+            return True
+    return False

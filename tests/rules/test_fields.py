@@ -1,4 +1,4 @@
-"""Unknown fields: each gets a suggestion, and their number is limited."""
+"""Field errors: texts for display, and unknown fields, whose suggestions are limited in number."""
 
 from __future__ import annotations
 
@@ -9,10 +9,35 @@ import pytest
 from app.rules import fields
 from app.rules.directory.attributes import Attribute, require_valid_attributes
 from app.rules.errors import MAX_ERRORS, InvalidInput
-from app.rules.fields import MAX_UNKNOWN, ValidationErrors, find_unknown
+from app.rules.fields import MAX_MARKS, MAX_UNKNOWN, ValidationErrors, find_unknown, text_problem
 from app.rules.organizations.instance_limits import merge_bounds
 from app.rules.organizations.settings import merge_settings
 from app.rules.users.profile import validate_profile
+from tests.support.cases import each
+
+
+@each(
+    ("text", "code"),
+    [
+        ("Nguyễn Đặng Thị Ánh", None),
+        ("ที่นี่ עִבְרִית क्ष्म्य", None),
+        ("I ❤\ufe0f 葛\U000e0100城 🇩🇪", None),
+        ("Acme\n", "surrounding_space"),
+        ("Ac\nme", "forbidden_character"),
+        ("a\u202eb", "forbidden_character"),
+        ("Acme\u200b", "forbidden_character"),
+        ("Acme\u3164", "forbidden_character"),
+        ("\u2800", "forbidden_character"),
+        ("Ac\u034fme", "forbidden_character"),
+        ("Acme\ufe0f", "forbidden_character"),
+        ("Acme\u180b", "forbidden_character"),
+        ("A" + "\u0338" * (MAX_MARKS + 1), "forbidden_character"),
+        ("A" + "\u20dd" * (MAX_MARKS + 1), "forbidden_character"),
+    ],
+)
+def test_text_for_display_is_visible_and_stays_in_its_line(text: str, code: str | None) -> None:
+    problem = text_problem(text, max_length=100)
+    assert (problem and problem.code) == code
 
 
 def test_unknown_field_gets_suggestion() -> None:

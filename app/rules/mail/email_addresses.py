@@ -7,7 +7,7 @@ import unicodedata
 
 import idna
 
-from app.rules.fields import FieldProblem
+from app.rules.fields import FieldProblem, has_invisible_character
 
 MAX_EMAIL_BYTES = 254
 """RFC 5321 section 4.5.3.1.3, less the angle brackets."""
@@ -18,7 +18,6 @@ MAX_TYPED_LENGTH = 320
 # RFC 5321 `Dot-string` with the characters of RFC 6531; quoted local parts are not used in practice.
 _LOCAL_PART = re.compile(r"[^\s.\"(),:;<>@\[\\\]]+(?:\.[^\s.\"(),:;<>@\[\\\]]+)*")
 _JOINERS = {0x200C: None, 0x200D: None}
-_HIDDEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zs", "Zl", "Zp")
 
 
 def canonical_email(text: str) -> str | None:
@@ -57,7 +56,7 @@ def _level(text: str) -> str:
 
 
 def _has_hidden_character(text: str) -> bool:
-    return any(unicodedata.category(char) in _HIDDEN for char in text)
+    return has_invisible_character(text) or any(unicodedata.category(char) == "Zs" for char in text)
 
 
 def _ascii_domain(domain: str) -> str | None:

@@ -62,6 +62,8 @@ def test_accents_and_sharp_s_make_two_addresses(one, other):
         "a\r\nBcc: eve@evil.example\r\n@acme.com",
         "a\u202eda@acme.com",
         "a\u200bda@acme.com",
+        "ada\u3164@acme.com",
+        "ada\ufe0f@acme.com",
         "a\ud800da@acme.com",
         "x" * 65 + "@acme.com",
         "ada@" + "a" * 64 + ".com",
