@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -29,7 +30,7 @@ from app.operations.store.outbox import DeliveryRejected, Message
 from app.rules.errors import NotFound, TooManyRequests
 from app.rules.languages.dates import format_long_time
 from app.rules.languages.translation import ENGLISH, catalog_of, language_for, lazy_gettext, translate
-from app.rules.mail.email_addresses import canonical_email
+from app.rules.mail.email_addresses import canonical_email, is_email
 
 KIND = "mail"
 RECEIVER = "mail"
@@ -39,6 +40,12 @@ MAX_PER_MAILBOX_PER_HOUR = 5
 """Emails with one template that administrators of an organization can send to a mailbox, which may be a stranger's."""
 MAX_TO_CHOSEN_ADDRESSES_PER_DAY = 2_000
 """Such emails of one organization, so that nobody can write to strangers without end."""
+
+# Values that are URLs, events and what members write to their administrators. All others are names.
+_WITH_LINKS = frozenset({"action", "apps", "forgot", "link", "message", "reason", "security", "url", "where"})
+_WORD_JOINER = "\u2060"
+# The dot of a domain, also as wide scripts write it, and the colon of a scheme.
+_LINK_SIGN = re.compile(r"[.。．｡](?=[^\W\d]{2})|:(?=//)")
 
 
 class Email(Struct, frozen=True):
@@ -153,13 +160,17 @@ def compose(
 
     The template's first paragraph is the subject; a paragraph that is a URL becomes a link in the HTML part.
     ``message_id`` is the same for each attempt, so that mailboxes recognize a second copy. Line breaks in values are
-    removed, so that no name can start a header or a paragraph.
+    removed, so that no name can start a header or a paragraph. Mail programs make no links of URLs and domains in
+    names, because the email comes from the operator's domain and may go to a stranger.
     """
     branding = organization.settings["branding"]
     title = _line(branding["display_name"] or organization.name)
     lines = {name: _line(value) for name, value in values.items()}
-    text = _texts(language).get_template(f"{template}.txt").render(lines, title=title)
-    subject, *paragraphs = [_line(part) for part in text.split("\n\n") if part.strip()]
+    subject = _paragraphs(template, language, lines, title)[0]
+    unlinked = {
+        name: value if name in _WITH_LINKS else _without_links(value) for name, value in lines.items()
+    }
+    heading, *paragraphs = _paragraphs(template, language, unlinked, _without_links(title))
     mail = EmailMessage()
     mail["Subject"] = subject
     mail["From"] = Address(display_name=title, addr_spec=sender)
@@ -174,7 +185,14 @@ def compose(
     page = _pages(language).get_template("message.html")
     accent = branding["accent_color"]
     mail.add_alternative(
-        page.render(subject=subject, paragraphs=paragraphs, title=title, accent=accent, language=language),
+        page.render(
+            subject=subject,
+            heading=heading,
+            paragraphs=paragraphs,
+            title=_without_links(title),
+            accent=accent,
+            language=language,
+        ),
         subtype="html",
     )
     # Set after the parts, because adding parts removes such headers.
@@ -183,7 +201,21 @@ def compose(
 
 
 def _line(text: str) -> str:
-    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
+    return " ".join(
+        "".join(char if char.isprintable() or char == _WORD_JOINER else " " for char in text).split()
+    )
+
+
+def _paragraphs(template: str, language: str, lines: Mapping[str, str], title: str) -> list[str]:
+    text = _texts(language).get_template(f"{template}.txt").render(lines, title=title)
+    return [_line(part) for part in text.split("\n\n") if part.strip()]
+
+
+def _without_links(text: str) -> str:
+    """Return the text with an invisible joiner in what mail programs would turn into the link of a page."""
+    return " ".join(
+        word if is_email(word) else _LINK_SIGN.sub(rf"\g<0>{_WORD_JOINER}", word) for word in text.split(" ")
+    )
 
 
 @functools.cache

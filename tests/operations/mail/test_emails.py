@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -84,6 +85,31 @@ def test_name_cannot_inject_headers_or_paragraphs(make: Any, box: Mailbox, deliv
     assert "\nhttps://evil.example" not in plain(mail)
     html = mail.get_body(("html",))
     assert html is not None and 'href="https://evil.example' not in html.get_content()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "You won: https://evil.example/prize",
+        "www.evil.example",
+        "evil.example",
+        "Claim at evil。example",
+        "x@evil.example/",
+    ],
+)
+def test_names_are_no_links(make: Any, box: Mailbox, deliver: Deliver, name: str) -> None:
+    """Mail programs make links of URLs and domains, and the email comes from the operator's domain."""
+    send(make.organization(name=name))
+    deliver()
+    (mail,) = box.mails
+    html = mail.get_body(("html",))
+    assert html is not None
+    body = re.sub(r"<title>.*?</title>", "", html.get_content())
+    for text in (plain(mail), body):
+        assert name in text.replace("\u2060", ""), "the same to a reader"
+        assert not re.search(r"evil[.。]example|https://evil", text)
+        assert LINK in text and VALUES["email"] in text
+    assert name in mail["Subject"]
 
 
 def test_markup_in_name_is_escaped(make: Any, box: Mailbox, deliver: Deliver) -> None:
