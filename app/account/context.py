@@ -211,7 +211,7 @@ def organization_page(
         form,
         code,
         organization=organization,
-        title=organization.settings["branding"]["display_name"] or organization.name,
+        title=organization.title,
         **branding_of(organization),
         **context,
     )

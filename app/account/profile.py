@@ -121,6 +121,6 @@ def delete_account_page(context: AccountContext) -> Response:
             delete_own_account(context.actor, email=form.email.data)
             response = redirect("/login", 303)
             clear_sign_in(response, context.organization.id)
-            once = {"notice": "account-deleted", "name": context.organization.name}
+            once = {"notice": "account-deleted", "name": context.organization.title}
             return flash(response, once, organization_id=None)
     return context.render("account/delete.html", form=form, end=preview_account_deletion(context.actor))

@@ -144,7 +144,7 @@ class RequestResolver:
         if client is None:
             raise UnredirectableError("This app isn't registered here.")
         if client.is_blocked:
-            raise ClientBlocked(client.organization.name)
+            raise ClientBlocked(client.organization.title)
         request.client = protocol.client = ProtocolClient(client)
         return client
 
@@ -220,7 +220,7 @@ def refusal_to_client(
         inspect_url=url_of_entry(request),
         action=sent["redirect_uri"] if is_form else add_query_parameters(sent["redirect_uri"], parameters),
         parameters=parameters if is_form else None,
-        organization={"name": client.organization.name},
+        organization={"title": client.organization.title},
         **branding_of(client.organization),
     )
     return 400, page, _page_headers(sent["redirect_uri"]) if is_form else {"Content-Type": _HTML}
@@ -262,7 +262,7 @@ def _form(
         host=get_display_host(redirect_uri),
         parameters=parameters,
         client_name=client.name,
-        organization={"name": client.organization.name},
+        organization={"title": client.organization.title},
         **branding_of(client.organization),
     )
     return page, _page_headers(redirect_uri)

@@ -352,7 +352,7 @@ def consent_words(
     organization = client.organization
     return {
         "client": client_words(client),
-        "organization": {"name": organization.name, "slug": organization.slug},
+        "organization": {"title": organization.title, "slug": organization.slug},
         **branding_of(organization),
         "user": {"email": session.user_email, "name": session.user_name},
         "scopes": [
@@ -399,7 +399,7 @@ def approval_page(
         "oauth/ask.html",
         form=form,
         client=client_words(client),
-        organization={"name": organization.name, "slug": organization.slug},
+        organization={"title": organization.title, "slug": organization.slug},
         **branding_of(organization),
         user={"email": session.user_email},
         latest=approval_requests.find_latest_request(actor, client),
@@ -415,7 +415,7 @@ def account_page(client: ClientSnapshot, session: SessionRecord, token: str) -> 
     page = render_template(
         "oauth/select_account.html",
         client=client_words(client),
-        organization={"name": organization.name, "slug": organization.slug},
+        organization={"title": organization.title, "slug": organization.slug},
         **branding_of(organization),
         user={"id": session.user_public_id, "email": session.user_email, "name": session.user_name},
         request_token=token,

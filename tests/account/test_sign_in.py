@@ -10,7 +10,9 @@ import pytest
 from flask import Flask
 
 from tests.account.conftest import Visitor
+from tests.account.test_second_step import request_of
 from tests.factories import PASSWORD
+from tests.oauth.conftest import REDIRECT_URI
 from tests.web.test_local_paths import FOREIGN
 
 
@@ -136,6 +138,21 @@ def test_sign_in_page_shows_the_organization_texts(make: Any, visitor: Visitor) 
     assert "Staff &lt;only&gt;" in page
     assert 'data-theme="dark"' in page
     assert "mailto:help@acme.example" in page
+
+
+def test_users_see_one_name_of_the_organization(make: Any, visitor: Visitor) -> None:
+    """On every page from the sign-in to the sign-out, not the name that administrators see."""
+    acme = make.organization(name="Holding 7", settings={"branding": {"display_name": "Orchard"}})
+    client, ada = make.client(acme, redirect_uris=[REDIRECT_URI]), make.user(acme)
+    home = f"/organizations/{acme.slug}"
+    asked = visitor.http.get("/oauth/authorize", query_string=request_of(client)).location
+    pages = {"sign in": visitor.get(asked)}
+    resumed = visitor.post(asked, email=ada.email, password=PASSWORD).location
+    pages["consent"] = visitor.get(resumed)
+    for path in ("account/apps", "account/sessions", "account/profile", "device", "logout"):
+        pages[path] = visitor.get(f"{home}/{path}")
+    for path, page in pages.items():
+        assert page.status_code == 200 and "Orchard" in page.text and "Holding 7" not in page.text, path
 
 
 def test_sign_in_at_a_suspended_organization_is_refused(

@@ -48,6 +48,11 @@ class OrganizationSnapshot:
         return self.base_url if self.is_root else f"{self.base_url}/organizations/{self.slug}"
 
     @property
+    def title(self) -> str:
+        """The name that users see on their pages and in emails."""
+        return self.settings["branding"]["display_name"] or self.name
+
+    @property
     def is_active(self) -> bool:
         """Return whether it is neither suspended nor deleted."""
         return self.status == organization_model.ACTIVE

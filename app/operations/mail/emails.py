@@ -164,7 +164,7 @@ def compose(
     names, because the email comes from the operator's domain and may go to a stranger.
     """
     branding = organization.settings["branding"]
-    title = _line(branding["display_name"] or organization.name)
+    title = _line(organization.title)
     lines = {name: _line(value) for name, value in values.items()}
     subject = _paragraphs(template, language, lines, title)[0]
     unlinked = {

@@ -276,7 +276,7 @@ def complete_factor_removal(
             raise SecondFactorRequired(
                 lazy_gettext(
                     "%(organization)s requires two-step verification. Set up another method first.",
-                    organization=organization.name,
+                    organization=organization.title,
                 )
             )
     ended = end_sessions_of_user(organization.id, user_id, keep=actor.session_id)
@@ -358,7 +358,7 @@ def _add_session_methods(actor: Actor, methods: tuple[str, ...]) -> None:
 def _setup(
     organization: OrganizationSnapshot, account: str, secret: bytes, sealed: str
 ) -> AuthenticatorAppSetup:
-    issuer = organization.settings["branding"]["display_name"] or organization.name
+    issuer = organization.title
     uri = otpauth_uri(secret, issuer=issuer, account=account)
     return AuthenticatorAppSetup(uri, format_secret(secret), sealed)
 

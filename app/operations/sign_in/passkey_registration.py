@@ -333,7 +333,7 @@ def _creation_options(
     return creation_options(
         party,
         issue_challenge(organization, REGISTER, browser.id, str(user_id)),
-        title=organization.settings["branding"]["display_name"] or organization.name,
+        title=organization.title,
         handle=_get_or_create_handle(organization.id, user_id),
         email=user.email,
         name=user.name,

@@ -224,7 +224,7 @@ def find_invitation(token: str) -> InvitationRecord | None:
             lazy_gettext(
                 "%(organization)s has turned off signing in with a password or a passkey, so this "
                 "invitation can't be accepted right now. Contact the person who invited you.",
-                organization=organization.name,
+                organization=organization.title,
             ),
             code="passwords_off",
         )
@@ -395,7 +395,7 @@ def begin_invited_passkey(
     return creation_options(
         get_relying_party(),
         issue_challenge(organization, INVITATION_PASSKEY, browser.id, invitation.public_id),
-        title=organization.settings["branding"]["display_name"] or organization.name,
+        title=organization.title,
         handle=_handle_of(organization, invitation),
         email=invitation.email,
         name=invitation.name,

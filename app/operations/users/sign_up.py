@@ -42,7 +42,7 @@ def require_registration_open(organization: OrganizationSnapshot) -> None:
         raise Forbidden(
             lazy_gettext(
                 "%(organization)s doesn't allow people to create their own accounts.",
-                organization=organization.name,
+                organization=organization.title,
             )
         )
 

@@ -395,7 +395,7 @@ _ROWS: tuple[tuple[str, SettingKind, Any, str], ...] = (
     ("user_permissions.members_can_edit_profile", Boolean(), True, lazy_gettext("Members can edit their name and profile.")),
     ("user_permissions.members_can_delete_account", Boolean(), False, lazy_gettext("Members can delete their own account.")),
     ("user_profile.attributes", AttributeList(), [], lazy_gettext("Custom attributes of users, which clients can receive as claims. The list is replaced as a whole.")),
-    ("branding.display_name", Text(100), None, lazy_gettext("Name on the sign-in page. null means the organization's name.")),
+    ("branding.display_name", Text(100), None, lazy_gettext("Name on pages and in emails for users. null means the organization's name.")),
     ("branding.logo", ServerManaged(LOGO_PATH, "Images are not loaded from a URL. Upload the image with PUT /organizations/{id}/logo, or send null to remove it."), None, lazy_gettext("Path of the logo on the sign-in page, which is uploaded and converted here.")),
     ("branding.accent_color", Text(7, "color"), "#3347c9", lazy_gettext("Color of buttons on the sign-in page.")),
     ("branding.theme", _choice("auto", "light", "dark"), "auto", lazy_gettext("Whether pages are light or dark.")),
