@@ -45,6 +45,20 @@ def test_connected_app_shows_its_permissions(
     assert "Keep access while you are away" in page
 
 
+def test_connected_apps_with_one_name_can_be_told_apart(
+    make: Any, app: Flask, visitor: Visitor, acme: Any, ada: Any
+) -> None:
+    for host, trust in (("app.acme.example", "verified"), ("evil.example", "unverified")):
+        client = make.client(acme, name="Acme Web", trust=trust, redirect_uris=[f"https://{host}/callback"])
+        consent = allow(make, app, client, ada)
+    visitor.sign_in(ada)
+    page = visitor.get(f"/organizations/{acme.slug}/account/apps").text
+    assert page.count("Not reviewed") == 1
+    newest, older = page.index("evil.example"), page.index("app.acme.example")
+    assert newest < page.index(consent) < older, "each host stands beside the button that removes its app"
+    assert "evil.example" in visitor.get(f"/organizations/{acme.slug}/account/apps/{consent}/remove").text
+
+
 def test_connected_app_with_login_uri_can_be_opened(
     make: Any, app: Flask, visitor: Visitor, acme: Any, ada: Any, orchard: Any
 ) -> None:

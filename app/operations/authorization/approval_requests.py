@@ -48,7 +48,7 @@ from app.rules.authorization.consents import (
     check_refusal,
 )
 from app.rules.clients.client_types import BLOCKED
-from app.rules.clients.redirect_uris import get_display_host
+from app.rules.clients.redirect_uris import get_display_hosts
 from app.rules.errors import Conflict, Forbidden, NotFound, TooManyRequests
 from app.rules.identifiers import (
     HasPublicId,
@@ -145,9 +145,7 @@ def build_record(row: Any) -> ClientRequestRecord:
         row,
         client_id=format_client_id(row.organization_id, row.client_id),
         home_page=row.document.get("client_uri"),
-        redirect_hosts=tuple(
-            dict.fromkeys(get_display_host(uri) for uri in row.document.get("redirect_uris") or ())
-        ),
+        redirect_hosts=get_display_hosts(row.document.get("redirect_uris")),
         user_id=public_id("usr", row.user_id),
         scopes=tuple(row.scope.split()),
     )

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import ColumnElement, ScalarSelect, Select, delete, exists, func, or_, select, true
 from sqlalchemy.orm import InstrumentedAttribute
 
@@ -26,15 +27,19 @@ from app.operations.store.rows import Page, PageRequest, filter_conditions, get_
 from app.operations.store.transactions import OutdatedRead, count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.authorization.consents import consent_expiry, max_consent_seconds
+from app.rules.clients.redirect_uris import get_display_hosts
 from app.rules.errors import NotFound
-from app.rules.identifiers import HasPublicId, format_client_id, parse_public_id, public_id
+from app.rules.identifiers import HasPublicId, format_client_id, parse_client_id, parse_public_id, public_id
 
 MAX_LISTED = 200
 PREFIX = "con"
 
 
 class ConsentRecord(HasPublicId, Struct, frozen=True):
-    """A connected app. ``id`` is the consent's, or the client's if it has grants without a consent."""
+    """A connected app. ``id`` is the consent's, or the client's if it has grants without a consent.
+
+    ``redirect_hosts`` are the hosts of its redirect URIs, or their schemes for an app's private scheme.
+    """
 
     id_prefix = "con"
     id: UUID
@@ -47,6 +52,7 @@ class ConsentRecord(HasPublicId, Struct, frozen=True):
     updated_at: datetime
     expires_at: datetime | None
     last_used_at: datetime | None
+    redirect_hosts: tuple[str, ...] = ()
 
 
 @read
@@ -92,7 +98,21 @@ def list_consents(actor: Actor) -> list[ConsentRecord]:
         )
         for row in rows
     ]
-    return consented + _list_without_consent(actor, settings)
+    return _with_hosts(actor, consented + _list_without_consent(actor, settings))
+
+
+def _with_hosts(actor: Actor, apps: list[ConsentRecord]) -> list[ConsentRecord]:
+    ids = [found[1] for app in apps if (found := parse_client_id(app.client_id)) is not None]
+    rows = db.session.execute(
+        select(Client.id, Client.document).where(
+            Client.organization_id == actor.organization_id, Client.id.in_(ids)
+        )
+    )
+    hosts = {
+        format_client_id(actor.organization_id, row.id): get_display_hosts(row.document.get("redirect_uris"))
+        for row in rows
+    }
+    return [replace(app, redirect_hosts=hosts.get(app.client_id, ())) for app in apps]
 
 
 def _newest_of_grants(column: InstrumentedAttribute[Any]) -> ScalarSelect[Any]:

@@ -140,6 +140,11 @@ def get_display_host(uri: str) -> str:
     return uri.partition(":")[0]
 
 
+def get_display_hosts(uris: Iterable[str] | None) -> tuple[str, ...]:
+    """Return where the browser can go, each once."""
+    return tuple(dict.fromkeys(map(get_display_host, uris or ())))
+
+
 def get_web_origin(uri: str) -> str | None:
     """Return the web origin of an http or https URI (RFC 6454), or None for an app's own scheme."""
     scheme = uri.partition("://")[0]
