@@ -17,6 +17,8 @@ MAX_TYPED_LENGTH = 320
 
 # RFC 5321 `Dot-string` with the characters of RFC 6531; quoted local parts are not used in practice.
 _LOCAL_PART = re.compile(r"[^\s.\"(),:;<>@\[\\\]]+(?:\.[^\s.\"(),:;<>@\[\\\]]+)*")
+_WORD = re.compile(r"[^\W\d_]+")
+_ALIKE = {"LATIN", "GREEK", "CYRILLIC"}
 _JOINERS = {0x200C: None, 0x200D: None}
 
 
@@ -25,7 +27,8 @@ def canonical_email(text: str) -> str | None:
 
     Unicode compatibility forms and letter case are levelled and the domain is written in ASCII (IDNA 2008
     with the UTS 46 mapping), because mail systems do not tell these apart. Accents and ``ß`` stay: to a mail
-    system ``straße@…`` and ``strasse@…`` are two mailboxes, so they are two accounts (TK-4).
+    system ``straße@…`` and ``strasse@…`` are two mailboxes, so they are two accounts (TK-4). A word may not mix Latin,
+    Greek and Cyrillic letters, which look alike: browsers show such domains in their encoded form.
     """
     typed = text.strip()
     # UTS 46 would remove invisible characters from the domain, but pages show the address as it was typed. It keeps the
@@ -37,6 +40,8 @@ def canonical_email(text: str) -> str | None:
     if not at or len(local_part.encode(errors="replace")) > MAX_LOCAL_PART_BYTES:
         return None
     if _LOCAL_PART.fullmatch(local_part) is None or _has_hidden_character(local_part):
+        return None
+    if _mixes_scripts(local_part) or _mixes_scripts(domain):
         return None
     ascii_domain = _ascii_domain(domain)
     if ascii_domain is None:
@@ -57,6 +62,15 @@ def _level(text: str) -> str:
 
 def _has_hidden_character(text: str) -> bool:
     return has_invisible_character(text) or any(unicodedata.category(char) == "Zs" for char in text)
+
+
+def _mixes_scripts(text: str) -> bool:
+    if text.isascii():
+        return False
+    return any(
+        len({unicodedata.name(char, "").split(" ")[0] for char in word} & _ALIKE) > 1
+        for word in _WORD.findall(unicodedata.normalize("NFKC", text))
+    )
 
 
 def _ascii_domain(domain: str) -> str | None:

@@ -21,6 +21,8 @@ from tests.support.cases import each
         ("ΛΌΓΟΣ@acme.com", "λόγοσ@acme.com"),
         ("λόγος@acme.com", "λόγοσ@acme.com"),
         ("e\u0301va@acme.com", "\u00e9va@acme.com"),
+        ("ivan.иванов@пример.com", "ivan.иванов@xn--e1afmkfd.com"),
+        ("太郎yamada@acme.com", "太郎yamada@acme.com"),
     ],
 )
 def test_spellings_of_one_address_have_one_canonical_form(text, canonical):
@@ -63,6 +65,9 @@ def test_accents_and_sharp_s_make_two_addresses(one, other):
         "a\u202eda@acme.com",
         "a\u200bda@acme.com",
         "ada\u3164@acme.com",
+        "\u0430da@acme.com",
+        "ada@\u0430cme.com",
+        "\u03b1da@acme.com",
         "ada\ufe0f@acme.com",
         "a\ud800da@acme.com",
         "x" * 65 + "@acme.com",
