@@ -5,7 +5,6 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
-from itertools import pairwise
 from typing import Any
 
 from msgspec import Struct
@@ -23,6 +22,12 @@ _INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 # Letters, marks and symbols that are drawn as nothing: the grapheme joiner, fillers, Khmer inherent vowels, and the
 # blank of Braille.
 _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+_JOINERS = frozenset("\u200c\u200d")
+# The first words of the names of characters in scripts that use joiners.
+_JOINING = (
+    "ARABIC ", "SYRIAC ", "DEVANAGARI ", "BENGALI ", "GURMUKHI ", "GUJARATI ", "ORIYA ", "TAMIL ", "TELUGU ",
+    "KANNADA ", "MALAYALAM ", "SINHALA ", "MYANMAR ", "KHMER ",
+)  # fmt: skip
 _SELECTOR = ("VARIATION SELECTOR-", "MONGOLIAN FREE VARIATION SELECTOR ")
 
 
@@ -166,16 +171,27 @@ def type_name(value: Any) -> str:
 def has_invisible_character(text: str) -> bool:
     """Return whether the text has a character that cannot be seen, reorders the others or breaks the line.
 
-    Variation selectors are allowed where they choose the form of an emoji or an ideograph.
+    Variation selectors are allowed where they choose the form of an emoji or an ideograph, joiners within emojis and
+    words of scripts that are not written without them, such as Persian and Sinhala.
     """
     if text.isascii():
         return not text.isprintable()
     return any(
-        char in _BLANK
+        not _is_joined(before, after)
+        if char in _JOINERS
+        else char in _BLANK
         or (unicodedata.name(char, "").startswith(_SELECTOR) and not _has_forms(before))
         or unicodedata.category(char) in _INVISIBLE_CATEGORIES
-        for before, char in pairwise(f" {text}")
+        for before, char, after in zip(f" {text}", text, f"{text[1:]} ", strict=False)
     )
+
+
+def _is_joined(before: str, after: str) -> bool:
+    is_emoji = before == "\ufe0f" or _has_forms(before)
+    is_word = unicodedata.name(before, "").startswith(_JOINING) and unicodedata.name(after, "").startswith(
+        _JOINING
+    )
+    return is_word or (is_emoji and _has_forms(after))
 
 
 def _has_forms(char: str) -> bool:

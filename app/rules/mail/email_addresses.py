@@ -61,7 +61,7 @@ def _level(text: str) -> str:
 
 
 def _has_hidden_character(text: str) -> bool:
-    return has_invisible_character(text) or any(unicodedata.category(char) == "Zs" for char in text)
+    return has_invisible_character(text) or any(unicodedata.category(char) in {"Cf", "Zs"} for char in text)
 
 
 def _mixes_scripts(text: str) -> bool:

@@ -65,6 +65,7 @@ def test_accents_and_sharp_s_make_two_addresses(one, other):
         "a\u202eda@acme.com",
         "a\u200bda@acme.com",
         "ada\u3164@acme.com",
+        "می\u200cخواهم@acme.com",
         "\u0430da@acme.com",
         "ada@\u0430cme.com",
         "\u03b1da@acme.com",
