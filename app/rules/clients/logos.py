@@ -20,13 +20,13 @@ class InvalidImage(ValueError):
 
 
 def render_logo(content: bytes, *, formats: tuple[str, ...] = FORMATS, max_bytes: int = MAX_BYTES) -> bytes:
-    """Return a PNG of at most 256x256 pixels with the image's first frame and nothing else of the original.
+    """Return a PNG of at most 256x256 pixels with the image's first frame, upright, and nothing else of the original.
 
     Raises InvalidImage for another format, more than ``max_bytes``, or more than four million pixels or a hundred
     scans, which are counted before decoding.
     """
     # Imported on first use, because it takes megabytes of memory that most workers never need.
-    from PIL import Image
+    from PIL import Image, ImageOps
 
     if len(content) > max_bytes:
         raise InvalidImage(f"it is larger than {max_bytes // 1024} KiB")
@@ -56,6 +56,8 @@ def render_logo(content: bytes, *, formats: tuple[str, ...] = FORMATS, max_bytes
     ) as error:
         raise InvalidImage(f"it cannot be read as {_join_formats(formats)}") from error
     frame.thumbnail((MAX_SIDE, MAX_SIDE))
+    # A camera stores how it was held instead of turning the pixels.
+    ImageOps.exif_transpose(frame, in_place=True)
     # A new image drops everything read from the file's metadata, such as colour profile and comments.
     logo = Image.new("RGBA", frame.size)
     logo.paste(frame)

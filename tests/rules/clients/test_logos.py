@@ -7,7 +7,7 @@ import struct
 import zlib
 
 import pytest
-from PIL import Image
+from PIL import ExifTags, Image
 from PIL.PngImagePlugin import PngInfo
 
 from app.rules.clients.logos import MAX_BYTES, MAX_SCANS, InvalidImage, render_logo
@@ -32,6 +32,14 @@ def test_image_becomes_a_small_png(kind: str) -> None:
 def test_small_image_keeps_its_size() -> None:
     with Image.open(io.BytesIO(render_logo(make_image("PNG", (16, 20))))) as logo:
         assert logo.size == (16, 20)
+
+
+@each("orientation, size", [(1, (256, 128)), (6, (128, 256))])
+def test_image_is_turned_as_the_camera_was_held(orientation: int, size: tuple[int, int]) -> None:
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = orientation
+    with Image.open(io.BytesIO(render_logo(make_image("JPEG", exif=exif)))) as logo:
+        assert logo.size == size
 
 
 def test_metadata_is_removed() -> None:
