@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec import Struct
-from sqlalchemy import or_, select, update
+from sqlalchemy import String, literal, or_, select, update
 
 from app.extensions import db
 from app.fast_path import cache_invalidation
@@ -19,6 +19,7 @@ from app.operations.sign_in.actor_access import enter_organization
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import audit, clock, keyring
 from app.operations.store.rows import Page, PageRequest, make_record, read_page
+from app.operations.store.text_search import contains_part, searched_part
 from app.operations.store.transactions import (
     count_changed,
     current_unit_of_work,
@@ -247,7 +248,9 @@ def list_organizations(
         folded = query.lower()
         # Slugs are ASCII characters below the tilde, so this range is all slugs that start with the query.
         begins = Organization.slug.between(folded, f"{folded}~")
-        statement = statement.where(or_(begins, Organization.name.icontains(query, autoescape=True)))
+        statement = statement.where(
+            or_(begins, contains_part(Organization.name, literal(searched_part(query), String())))
+        )
     return read_page(statement, (Organization.slug,), page_request, descending=descending).map(_record)
 
 

@@ -27,6 +27,7 @@ from app.operations.sign_in.second_factors import find_methods_of_user, find_met
 from app.operations.sign_in.sessions import end_sessions_of_user
 from app.operations.store import audit
 from app.operations.store.rows import Page, PageQuery, PageRequest
+from app.operations.store.text_search import contains_part, searched_part
 from app.operations.store.transactions import read, transaction
 from app.operations.users import account_links
 from app.operations.users.role_assignments import require_other_administrators_everywhere
@@ -172,7 +173,8 @@ _CONDITIONS: Mapping[str, ColumnElement[bool]] = {
     # INSTR compares bytes on every engine and has no wildcards to escape.
     "part": or_(
         func.instr(User.email_canonical, bindparam("part", type_=User.email_canonical.type)) > 0,
-        func.instr(func.lower(User.name), bindparam("part_of_name", type_=User.name.type)) > 0,
+        # The email as typed too, because the canonical form has "münchen.example" in ASCII.
+        contains_part(User.name + " " + User.email, bindparam("typed_part", type_=User.name.type)),
     ),
 }
 _LIST = PageQuery(
@@ -192,8 +194,8 @@ def _searched(query: str) -> dict[str, Any]:
     user_id = parse_public_id("usr", query)
     if user_id is not None:
         return {"user_id": user_id}
-    part = query.strip().lower()
-    return {"part": part, "part_of_name": part}
+    part = query.strip()
+    return {"part": part.lower(), "typed_part": searched_part(part)}
 
 
 @transaction

@@ -18,10 +18,11 @@ from app.operations.users.deletion import delete_user
 from app.operations.users.password_resets import issue_reset_link
 from app.operations.users.role_assignments import LastAdministrator, assign_role
 from app.operations.users.user_changes import update_user
-from app.operations.users.users import disable_user, enable_user
+from app.operations.users.users import disable_user, enable_user, list_users
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound
 from app.rules.identifiers import new_id
 from app.rules.tokens.claims import claims_for
+from tests.support.cases import each
 
 pytestmark = pytest.mark.usefixtures("context")
 
@@ -47,6 +48,15 @@ def test_accents_distinguish_users_on_every_engine(make: Any, email: str, other:
     """TK-4: the database's default collation would treat them as equal."""
     acme = make.organization()
     assert make.user(acme, email=email).id != make.user(acme, email=other).id
+
+
+@each("query", ["ångström", "Cleo 50% ÅNG", "O_1@MÜLLER.ex", "@xn--mller", "%", "_", "*", "[?]"])
+def test_search_ignores_case_of_all_letters_and_finds_email_as_typed(make: Any, query: str) -> None:
+    acme = make.organization()
+    made = make.user(acme, email="Cleo_1@Müller.example", name="Cleo 50% Ångström [?] *")
+    make.user(acme, email="ada@x.example")
+    found = list_users(make.actor(acme), query=query).items
+    assert [record.user.id for record in found] == [made.id]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,47 @@
+"""Search for a part of a text in the case that somebody typed it, also of letters beyond ASCII."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Boolean
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
+
+from app.extensions import db
+
+
+class contains_part(FunctionElement[bool]):  # noqa: N801 - a function of SQL
+    """Whether the text has the part, a parameter whose value ``searched_part`` returns.
+
+    SQLite's LOWER changes only ASCII letters, and a function in Python would keep the other threads of the process
+    waiting for each row.
+    """
+
+    type = Boolean()
+    inherit_cache = True
+
+
+@compiles(contains_part)
+def _compile(element: contains_part, compiler: SQLCompiler, **options: Any) -> str:
+    text, part = (compiler.process(clause, **options) for clause in element.clauses)
+    return f"INSTR(LOWER({text}), {part}) > 0"
+
+
+@compiles(contains_part, "sqlite")
+def _compile_on_sqlite(element: contains_part, compiler: SQLCompiler, **options: Any) -> str:
+    text, part = (compiler.process(clause, **options) for clause in element.clauses)
+    return f"({text}) GLOB {part}"
+
+
+def searched_part(query: str) -> str:
+    """Return the value of the parameter of ``contains_part``: in lower case, or a pattern of SQLite's GLOB."""
+    if db.session.get_bind().dialect.name != "sqlite":
+        return query.lower()
+    return f"*{''.join(map(_in_either_case, query))}*"
+
+
+def _in_either_case(letter: str) -> str:
+    cases = sorted({case for case in (letter, letter.lower(), letter.upper()) if len(case) == 1})
+    return f"[{''.join(cases)}]" if len(cases) > 1 or letter in "*?[" else letter
