@@ -77,6 +77,7 @@ class RoleAssignment(Tenant, Base):
             "organization_id", "user_organization_id", "user_id", "role", name="uq_role_assignments_once"
         ),  # a name that MySQL's 64 characters can hold
         Index("ix_role_assignments_user", "user_organization_id", "user_id"),
+        Index("ix_role_assignments_role", "organization_id", "role", "id"),
         ForeignKeyConstraint(
             ["user_organization_id", "user_id"],
             ["users.organization_id", "users.id"],

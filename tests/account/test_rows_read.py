@@ -1,4 +1,4 @@
-"""Requests read no rows that have ended: 10,000 of each kind of one user cost nothing."""
+"""Requests read no rows that do not concern them: 10,000 ended ones of one user, or those of members, cost nothing."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from flask import Flask
 
 from tests.account.conftest import Visitor
+from tests.factories import bearer_header
 from tests.oauth.conftest import REDIRECT_URI, SCOPES, Flow
 from tests.support.databases import Database
 
@@ -22,18 +23,19 @@ ENDED_BY = {
 }
 
 
-def copy_as_ended(database: Database, table: str) -> None:
-    """Insert COPIES ended rows like the table's newest one, with smaller ids."""
+def copy_newest(database: Database, table: str, *, first: int, **changes: Any) -> None:
+    """Insert COPIES rows like the table's newest one, with these changes and ids that begin with this byte."""
     with closing(database.connect()) as connection, connection.cursor() as cursor:
         cursor.execute(f"SELECT * FROM {table} ORDER BY id DESC LIMIT 1")
         [row], names = cursor.fetchall(), [column[0] for column in cursor.description]
-        newest = dict(zip(names, row, strict=True))
-        newest[ENDED_BY[table]] = "2020-01-01"
+        newest = dict(zip(names, row, strict=True)) | changes
         copies = []
         for number in range(COPIES):
-            newest["id"] = b"\x01" + number.to_bytes(15)
-            if "digest" in newest:
-                newest["digest"] = number.to_bytes(32)
+            newest["id"] = bytes([first]) + number.to_bytes(15)
+            unique = {"digest": number.to_bytes(32), "email_canonical": f"{number}@acme.example"}
+            newest |= {column: value for column, value in unique.items() if column in newest}
+            if table == "role_assignments":
+                newest["user_id"] = newest["id"]
             copies.append(tuple(newest.values()))
         marks = ", ".join(["%s"] * len(names))
         cursor.executemany(f"INSERT INTO {table} VALUES ({marks})", copies)
@@ -83,6 +85,22 @@ def test_ended_rows_of_a_user_are_not_read(
     }
     few = {name: rows_read(database, act) for name, act in acts.items()}
     for table in ENDED_BY:
-        copy_as_ended(database, table)
+        copy_newest(database, table, first=1, **{ENDED_BY[table]: "2020-01-01"})
     many = {name: rows_read(database, act, few[name] + 50) for name, act in acts.items()}
     assert {name: many[name] - few[name] for name in acts if many[name] - few[name] > 50} == {}
+
+
+@pytest.mark.mariadb
+def test_lists_of_the_few_administrators_read_no_members(
+    make: Any, app: Flask, acme: Any, database: Database
+) -> None:
+    http, headers = app.test_client(), bearer_header(make.bearer(acme))
+    make.user(acme, role="admin")
+    copy_newest(database, "users", first=1)
+    copy_newest(database, "role_assignments", first=1, role=b"member")
+    admins = f"/organizations/{acme.slug}/admins"
+    figures = {
+        path: rows_read(database, lambda path=path: http.get(path, headers=headers), 100)
+        for path in (admins, f"{admins}?role=admin", "/users?role=admin")
+    }
+    assert {path: figure for path, figure in figures.items() if figure > 100} == {}
