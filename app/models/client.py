@@ -327,7 +327,7 @@ class Credential(Tenant, Base):
     notified_at: Mapped[datetime | None] = mapped_column(
         comment="when its owners were notified that it expires while it is used"
     )
-    revoked_at: Mapped[datetime | None]
+    revoked_at: Mapped[datetime | None] = mapped_column(index=True)
     revoked_by: Mapped[str | None] = mapped_column(String(200))
     tokens_revoked_at: Mapped[datetime | None] = mapped_column(
         comment="set if no token issued with it is active"

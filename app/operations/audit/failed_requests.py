@@ -400,7 +400,7 @@ def _find_authentication_cause(rejected: RejectedRequest, client: ClientSnapshot
 
 @read
 def _find_secret(client: ClientSnapshot, digest: bytes) -> Any:
-    # Digests of revoked secrets are stored as long as the client exists, for this purpose.
+    # Digests of ended secrets are stored for ENDED_SECRET_RETENTION of the janitor, also for this purpose.
     return db.session.execute(
         select(
             Credential.name,

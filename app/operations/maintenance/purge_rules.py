@@ -36,6 +36,7 @@ from app.models.client import (
     ClientLogo,
     ClientRegistration,
     ClientRequest,
+    Credential,
     CredentialUse,
     RegistrationToken,
 )
@@ -68,6 +69,8 @@ from app.rules.actor import Actor
 RETENTION = timedelta(days=1)
 # Rows of deleted clients are kept for a month, so that their secrets can still be identified.
 DELETED_CLIENT_RETENTION = timedelta(days=30)
+# Longer than a refresh token issued with the secret can last: the row says whether the grant was revoked with it.
+ENDED_SECRET_RETENTION = timedelta(days=400)
 
 
 class PurgeRule(Struct, frozen=True):
@@ -92,6 +95,15 @@ def _rule(model: type[Base], column: str, retention: timedelta = RETENTION, **mo
 
 def _grant_has_tokens() -> ColumnElement[bool]:
     return exists().where(is_same(AccessToken.grant_id, Grant.id))
+
+
+def _secret_has_rows() -> ColumnElement[bool]:
+    return or_(
+        exists().where(
+            is_same(AccessToken.credential_id, Credential.id), AccessToken.client_id == Credential.client_id
+        ),
+        exists().where(is_same(CredentialUse.credential_id, Credential.id)),
+    )
 
 
 def _is_not_sent() -> ColumnElement[bool]:
@@ -152,6 +164,8 @@ PURGE_RULES = (
     _rule(UserImport, "expires_at", timedelta(), unless=_import_has_rows),
     _rule(IdempotencyKey, "expires_at"),
     _rule(CredentialUse, "expires_at"),
+    _rule(Credential, "revoked_at", ENDED_SECRET_RETENTION, unless=_secret_has_rows),
+    _rule(Credential, "expires_at", ENDED_SECRET_RETENTION, unless=_secret_has_rows),
     _rule(UsedIdentifier, "expires_at", timedelta()),
     _rule(UsageCounter, "starts_at", usage_counters.RETENTION),
     _rule(OutboxMessage, "expires_at", unless=_is_not_sent),

@@ -18,7 +18,7 @@ from sqlalchemy import event, insert, literal, select, update
 from app.extensions import db
 from app.models.audit import AuditEvent, Lease, OutboxMessage, RevocationReceipt, UsageCounter
 from app.models.base import Base, Identifier
-from app.models.client import Client, ClientRegistration
+from app.models.client import Client, ClientRegistration, Credential
 from app.models.session import Attempt
 from app.models.token import AccessToken
 from app.models.user import AccountLink
@@ -199,8 +199,36 @@ def test_every_growing_table_has_a_purge_rule() -> None:
         for table in Base.metadata.sorted_tables
         if {"expires_at", "purge_at", "remove_at"} & set(table.c.keys())
     }
-    # Consents and secrets end and stay to be shown; organizations become tombstones; a lease is one row.
-    assert ending - swept == {"consents", "client_credentials", "organizations", "leases"}
+    # Consents end and stay to be shown; organizations become tombstones; a lease is one row.
+    assert ending - swept == {"consents", "organizations", "leases"}
+
+
+def test_secrets_are_deleted_when_nothing_issued_with_them_can_be_valid(
+    context: Flask, make: Factory, database: Database
+) -> None:
+    client = make.machine(make.organization())
+    tokens(client, timedelta(hours=1))
+    [newest] = db.session.scalars(select(Credential)).all()
+    row = {column.name: getattr(newest, column.name) for column in Credential.__table__.columns}
+    now = clock.now()
+    old, recent = now - timedelta(days=401), now - timedelta(days=366)
+    ended = {"revoked": (old, None), "expired": (None, old), "rotated": (old, recent), "used": (old, None)}
+    kept = {"revoked lately": (recent, None), "expired lately": (None, recent), "active": (None, None)}
+    for name, (revoked_at, expires_at) in (ended | kept).items():
+        changes = {
+            "name": name,
+            "digest": new_id().bytes * 2,
+            "revoked_at": revoked_at,
+            "expires_at": expires_at,
+        }
+        write(insert(Credential).values(row | changes | {"id": new_id()}))
+    used = select(Credential.id).where(Credential.name == "used").scalar_subquery()
+    write(update(AccessToken).values(credential_id=used))
+    assert purge_expired(SYSTEM, pause=0) == {"client_credentials": 3}
+    left = set(db.session.scalars(select(Credential.name))) - {newest.name}
+    assert left == {"used", *kept}
+    write(update(AccessToken).values(expires_at=old))
+    assert purge_expired(SYSTEM, pause=0) == {"access_tokens": 1, "client_credentials": 1}
 
 
 def test_every_purge_rule_has_an_index() -> None:
