@@ -251,6 +251,21 @@ def test_response_has_a_maximum(place: Place, monkeypatch: pytest.MonkeyPatch) -
         usage_counts.get_usage(place.admin, place.organization.slug, {})
 
 
+def test_active_users_of_each_day_have_a_maximum_for_large_organizations(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert usage_counts.MAX_USER_ROWS > usage_counts.DEFAULT_DAYS * 100_000
+    monkeypatch.setattr(usage_counts, "MAX_USER_ROWS", 4)
+    for users in (3, 4):
+        place.user_signed_in(new_id(), days=users)
+    place.user_signed_in(new_id())
+    counts = usage_counts.get_usage(place.admin, place.organization.slug, {"metric": "active_users"}).counts
+    assert [count.count for count in counts] == [1] * 3
+    place.user_signed_in(new_id())
+    with pytest.raises(InvalidInput, match="too many counts"):
+        usage_counts.get_usage(place.admin, place.organization.slug, {})
+
+
 def test_janitor_deletes_counters_after_ninety_days(place: Place, database: Database) -> None:
     for days in (0, 88, 92, 200):
         place.count(place.other, ISSUED, 1, days=days)
