@@ -275,8 +275,13 @@ def clients_of(actor: Actor) -> list[UUID]:
     """Return whose counters add up to what the actor may see."""
     if actor.has_permission("clients:read"):
         return [NONE]
-    newest = visible_clients(actor).order_by(Client.id.desc()).limit(MAX_CLIENTS)
-    return [row.id for row in db.session.execute(newest)]
+    return recently_used_clients(actor)
+
+
+def recently_used_clients(actor: Actor) -> list[UUID]:
+    """Return the clients that the actor may see and that were used last, at most ``MAX_CLIENTS``."""
+    order = (Client.last_used_at.desc(), Client.id.desc())
+    return [row.id for row in db.session.execute(visible_clients(actor).order_by(*order).limit(MAX_CLIENTS))]
 
 
 def read_counters(

@@ -9,17 +9,14 @@ from typing import Any
 from msgspec import Struct
 from sqlalchemy import func, select
 
-from app.extensions import db
 from app.models.audit import UsageCounter
-from app.models.client import Client
 from app.operations.audit.audit_events import time_filter
 from app.operations.audit.usage import (
-    MAX_CLIENTS,
     MAX_HOURS_IN_HOURS,
     clients_of,
     read_counters,
+    recently_used_clients,
     user_rows,
-    visible_clients,
 )
 from app.operations.clients.client_records import get_client_record
 from app.operations.sign_in.actor_access import enter_organization
@@ -91,8 +88,7 @@ def get_usage(actor: Actor, slug: str, filters: Mapping[str, str]) -> Usage:
     elif is_for_all:
         clients = clients_of(inside)
     else:
-        newest = visible_clients(inside).order_by(Client.id.desc()).limit(MAX_CLIENTS)
-        clients = [row.id for row in db.session.execute(newest)]
+        clients = recently_used_clients(inside)
     counted = [metric for metric in asked.metrics if metric != ACTIVE_USERS]
     rows = read_counters(
         inside,

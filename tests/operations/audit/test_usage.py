@@ -9,8 +9,10 @@ from uuid import UUID
 
 import pytest
 from flask import Flask
+from sqlalchemy import update
 
 from app.models.audit import UsageCounter
+from app.models.client import Client
 from app.operations.audit import usage, usage_counts
 from app.operations.clients.credentials import list_credentials
 from app.operations.maintenance.janitor import purge_expired
@@ -29,7 +31,7 @@ from app.rules.actor import Actor
 from app.rules.errors import Forbidden, InvalidInput, NotFound
 from app.rules.identifiers import new_id
 from tests.factories import Factory, MadeClient
-from tests.operations.maintenance.test_janitor import SYSTEM
+from tests.operations.maintenance.test_janitor import SYSTEM, write
 from tests.support.cases import each
 from tests.support.databases import Database
 from tests.support.traffic import fill_counters
@@ -208,6 +210,20 @@ def test_usage_is_grouped_by_detail_client_and_secret(place: Place) -> None:
     assert (used.credential_id, used.count, used.detail) == (secret.public_id, 4, None)
     [hour] = ask(interval="hour", metric="tokens")
     assert hour.start == place.now.replace(minute=0, second=0, microsecond=0)
+
+
+def test_clients_beyond_the_maximum_are_those_used_longest_ago(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(usage, "MAX_CLIENTS", 1)
+    for client in (place.theirs, place.other):
+        place.count(client, ISSUED, 1)
+    # The client that was registered first.
+    used = update(Client).where(Client.id == place.theirs.registered.client.id)
+    write(used.values(last_used_at=place.now))
+    asked = {"group_by": "client_id", "metric": "tokens"}
+    counts = usage_counts.get_usage(place.admin, place.organization.slug, asked).counts
+    assert [count.client_id for count in counts] == [place.theirs.client_id]
 
 
 def test_usage_of_a_time_has_only_its_days(place: Place) -> None:
