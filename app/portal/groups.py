@@ -74,7 +74,7 @@ def group_new(context: PortalContext) -> PageResponse:
 
 @portal_page("/groups/<group_id>", "GET", "POST")
 def group_page(context: PortalContext, group_id: str) -> PageResponse:
-    """Show one group with its members, and add one."""
+    """Show one group with its members, which ``q`` searches, and add one."""
     slug = context.organization.slug
     group = get_group(context.actor, slug, group_id)
     form = MemberForm()
@@ -82,8 +82,9 @@ def group_page(context: PortalContext, group_id: str) -> PageResponse:
         with form.show_errors(InvalidInput, Conflict, fields={"user_id": "email"}):
             add_member(context.actor, slug, group_id, identified_by(form.email.data))
             return context.done(f"/groups/{group_id}", "member-added")
-    page = list_members(context.actor, slug, group_id, context.page_request())
-    return context.render("portal/groups/show.html", form=form, group=group, page=page)
+    query = search_query()
+    page = list_members(context.actor, slug, group_id, context.page_request(), query=query or None)
+    return context.render("portal/groups/show.html", form=form, group=group, page=page, query=query)
 
 
 @portal_page("/groups/<group_id>/edit", "GET", "POST")

@@ -24,6 +24,10 @@ def test_group_is_created_filled_changed_and_deleted(ada: Any, make: Any, acme: 
     ada.follow()
     assert "Member added" in ada.text and "Bob" in ada.text
     assert ada.send(path, email=bob.email).status_code == 409
+    ada.get(f"{path}?q=BO")
+    assert bob.email in ada.text
+    ada.get(f"{path}?q=nobody")
+    assert "No members found" in ada.text and bob.email not in ada.text
     ada.get(f"/users/{bob.public_id}")
     assert "Pickers" in ada.text
     ada.get(f"{path}/edit")

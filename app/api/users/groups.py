@@ -118,10 +118,22 @@ def delete_group(context: ApiContext, slug: str, group_id: str) -> object:
     return groups.delete_group(context.actor, slug, group_id, expected_version=expected_version())
 
 
-@endpoints.page("/organizations/<slug>/groups/<group_id>/members", scope="users:read", returns=GroupMember)
+@endpoints.page(
+    "/organizations/<slug>/groups/<group_id>/members",
+    scope="users:read",
+    returns=GroupMember,
+    query=(search("Part of an email address or a name, or a complete user ID."),),
+)
 def list_group_members(context: ApiContext, slug: str, group_id: str) -> object:
     """List the members of a group, by email address."""
-    return show_page(context, f"members {group_id}", groups.list_members, slug, group_id)
+    return show_page(
+        context,
+        f"members {group_id}",
+        groups.list_members,
+        slug,
+        group_id,
+        query=context.parameters.get("q"),
+    )
 
 
 @endpoints.post(

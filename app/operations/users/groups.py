@@ -31,7 +31,7 @@ from app.operations.store.transactions import (
     savepoint,
     transaction,
 )
-from app.operations.users.users import parse_user_id
+from app.operations.users.users import parse_user_id, where_user_matches
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
 from app.rules.fields import ValidationErrors
@@ -226,9 +226,14 @@ def delete_group(
 
 @read
 def list_members(
-    actor: Actor, slug: str, group_id: str, page_request: PageRequest = PageRequest()
+    actor: Actor,
+    slug: str,
+    group_id: str,
+    page_request: PageRequest = PageRequest(),
+    *,
+    query: str | None = None,
 ) -> Page[MemberRecord]:
-    """List the members of a group by email. Raises Forbidden, NotFound."""
+    """List the members of a group by email. ``query`` is that of ``list_users``. Raises Forbidden, NotFound."""
     inside = _enter(actor, slug, "users:read")
     group = _load(inside, slug, group_id)
     statement = (
@@ -237,6 +242,8 @@ def list_members(
         .join(GroupMember, is_same(GroupMember.user_id, User.id))
         .where(User.organization_id == inside.organization_id, GroupMember.group_id == group.id)
     )
+    if query:
+        statement = where_user_matches(statement, query)
     page = read_page(statement, (User.email_canonical, User.id), page_request, descending=False)
     return page.map(lambda row: MemberRecord(to_user_snapshot(row[0]), *row[1:]))
 

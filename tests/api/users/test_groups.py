@@ -113,6 +113,9 @@ def test_members_are_added_listed_and_removed(api: Api, make: Factory, acme: Any
     query = {"limit": 1, "cursor": first["meta"]["next_cursor"]}
     second = api.call("GET", f"/{group}/members", query_string=query).get_json()
     assert [member["user_id"] for member in second["data"]] == [bob.public_id]
+    for text in ("ADA@", ada.public_id):
+        found = api.call("GET", f"/{group}/members", query_string={"q": text}).get_json()
+        assert [member["email"] for member in found["data"]] == [ada.email], text
     assert api.call("GET", f"/{group}").get_json()["data"]["members"] == 2
     assert api.call("DELETE", f"/{group}/members/{ada.public_id}").status_code == 200
     assert api.call("DELETE", f"/{group}/members/{ada.public_id}").status_code == 404
