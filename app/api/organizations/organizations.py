@@ -76,7 +76,7 @@ class CreatedOrganization(Organization):
     returns=Organization,
     names_organization=False,
     query=(
-        search("The beginning of an ID, or part of a name."),
+        search("Part of an ID or a name."),
         choice_query("status", _STATUSES, "Organizations with this status."),
         sort_query("id"),
     ),

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec import Struct
-from sqlalchemy import String, literal, or_, select, update
+from sqlalchemy import String, func, literal, or_, select, update
 
 from app.extensions import db
 from app.fast_path import cache_invalidation
@@ -227,7 +227,7 @@ def list_organizations(
 ) -> Page[OrganizationRecord]:
     """List organizations by id: all for root, and only their own for other actors.
 
-    ``query`` is the beginning of an id or a part of a name. ``status`` is active, suspended or deleted; without it
+    ``query`` is a part of an id or a name. ``status`` is active, suspended or deleted; without it
     deleted organizations are left out.
     """
     if status is not None and status not in LISTED_STATUSES:
@@ -245,11 +245,12 @@ def list_organizations(
     shown = (Organization.status == status) if status else Organization.status.in_((ACTIVE, SUSPENDED))
     statement = select(Organization).where(shown, Organization.status != PURGED)
     if query:
-        folded = query.lower()
-        # Slugs are ASCII characters below the tilde, so this range is all slugs that start with the query.
-        begins = Organization.slug.between(folded, f"{folded}~")
+        part = literal(query.lower(), Organization.slug.type)
         statement = statement.where(
-            or_(begins, contains_part(Organization.name, literal(searched_part(query), String())))
+            or_(
+                func.instr(Organization.slug, part) > 0,
+                contains_part(Organization.name, literal(searched_part(query), String())),
+            )
         )
     return read_page(statement, (Organization.slug,), page_request, descending=descending).map(_record)
 
@@ -403,7 +404,7 @@ def _change(row: Organization, values: Mapping[str, Any], expected_version: Expe
 
 
 def _matches(own: OrganizationRecord, query: str | None) -> bool:
-    return not query or own.slug.startswith(query.lower()) or query.casefold() in own.name.casefold()
+    return not query or query.lower() in own.slug or query.casefold() in own.name.casefold()
 
 
 def _record(row: Organization) -> OrganizationRecord:

@@ -238,8 +238,11 @@ def test_root_lists_all_organizations_and_others_only_their_own(context: Flask, 
     assert first.next_cursor_key is not None and second.next_cursor_key is None
     backwards = organizations.list_organizations(root, PageRequest(2), query="ärzte", descending=True)
     assert [record.slug for record in backwards.items] == ["page-4", "page-3"]
-    own = organizations.list_organizations(make.actor(acme))
-    assert [record.slug for record in own.items] == [acme.slug]
+    found = organizations.list_organizations(root, query="GE-3")
+    assert [record.slug for record in found.items] == ["page-3"]
+    for query in (None, acme.slug[1:]):
+        own = organizations.list_organizations(make.actor(acme), query=query)
+        assert [record.slug for record in own.items] == [acme.slug], query
     organizations.delete_organization(root, "page-0")
     assert "page-0" not in {
         record.slug for record in organizations.list_organizations(root, PageRequest(100)).items
