@@ -198,7 +198,7 @@ class RevokedSessions(Representation):
     scope="users:read",
     returns=User,
     query=(
-        search("Part of an email address or a name, or a complete ID."),
+        search("The email address of a user, part of one or of a name, or a complete ID."),
         choice_query("status", STATUSES, "Users with this status."),
         text_query("role", "Users with this role."),
         sort_query("email", "created_at"),

@@ -233,7 +233,10 @@ def list_members(
     *,
     query: str | None = None,
 ) -> Page[MemberRecord]:
-    """List the members of a group by email. ``query`` is that of ``list_users``. Raises Forbidden, NotFound."""
+    """List the members of a group by email. ``query`` is a part of an email or name, or a whole ``usr_…``.
+
+    Raises Forbidden, NotFound.
+    """
     inside = _enter(actor, slug, "users:read")
     group = _load(inside, slug, group_id)
     statement = (

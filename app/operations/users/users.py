@@ -37,6 +37,7 @@ from app.rules.directory.permissions import effective_roles
 from app.rules.errors import NotFound
 from app.rules.fields import require_choices
 from app.rules.identifiers import parse_public_id
+from app.rules.mail.email_addresses import canonical_email
 from app.rules.users.profile import STATUSES
 
 # Ids are time-ordered, so ordering by id is ordering by creation.
@@ -134,18 +135,23 @@ def list_users(
 ) -> Page[UserRecord]:
     """Return a page of the organization's users without the deleted ones.
 
-    ``query`` is a part of an email or name, or a whole ``usr_…``. ``filters`` are ``status`` and ``role``,
-    ``sort`` is one of SORTS. Raises Forbidden, and InvalidInput for an unknown filter, value or order.
+    ``query`` is the email of a user or a whole ``usr_…``, otherwise a part of an email or name. ``filters`` are
+    ``status`` and ``role``, ``sort`` is one of SORTS. Raises Forbidden, and InvalidInput for an unknown filter, value
+    or order.
     """
     actor.require("users:read")
     organization = get_organization_by_id(actor.organization_id, fresh=False)
     allowed = {"status": STATUSES, "role": tuple(effective_roles(organization.settings))}
     require_choices(sort, SORTS, filters, allowed)
     values: dict[str, Any] = {**filters, "organization_id": organization.id}
-    if query:
-        values |= _searched(query)
     columns = (User.email_canonical, User.id) if sort.endswith("email") else (User.id,)
-    page = _LIST.read(columns, page_request, descending=sort.startswith("-"), **values)
+    descending, page = sort.startswith("-"), Page[Any](())
+    # Most searches are for a whole email, which has an index. A part is looked for in every user.
+    if query and (email := canonical_email(query)) is not None:
+        page = _LIST.read(columns, page_request, descending=descending, **values, email=email)
+    if not page.items:
+        searched = _searched(query) if query else {}
+        page = _LIST.read(columns, page_request, descending=descending, **values, **searched)
     ids = [row.id for row in page.items]
     roles, methods = roles_of_users(organization.id, ids), find_methods_of_users(organization.id, ids)
     definitions = attributes_of(organization.settings)
@@ -170,6 +176,7 @@ _CONDITIONS: Mapping[str, ColumnElement[bool]] = {
         RoleAssignment.role == bindparam("role"),
     ),
     "user_id": User.id == bindparam("user_id"),
+    "email": User.email_canonical == bindparam("email", type_=User.email_canonical.type),
     # INSTR compares bytes on every engine and has no wildcards to escape.
     "part": or_(
         func.instr(User.email_canonical, bindparam("part", type_=User.email_canonical.type)) > 0,
@@ -185,7 +192,7 @@ _LIST = PageQuery(
 
 
 def where_user_matches(statement: Select[Any], query: str) -> Select[Any]:
-    """Return the statement with only the users that ``list_users`` finds with this ``query``."""
+    """Return the statement with only the users whose email or name has the part ``query``, or whose id it is."""
     values = _searched(query)
     return statement.where(*(_CONDITIONS[name] for name in _CONDITIONS if name in values)).params(values)
 

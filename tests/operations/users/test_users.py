@@ -59,6 +59,18 @@ def test_search_ignores_case_of_all_letters_and_finds_email_as_typed(make: Any, 
     assert [record.user.id for record in found] == [made.id]
 
 
+def test_search_for_the_email_of_a_user_finds_no_longer_ones(make: Any) -> None:
+    acme, globex = make.organization(), make.organization()
+    made = [make.user(acme, email=email).id for email in ("ada@x.example", "grada@x.example.org")]
+    make.user(globex, email="rada@x.example")
+
+    def found(query: str) -> list[Any]:
+        return [record.user.id for record in list_users(make.actor(acme), query=query).items]
+
+    assert found(" Ada@X.example") == made[:1]
+    assert (found("da@x.example"), found("rada@x.example")) == (made, made[1:])
+
+
 @pytest.mark.parametrize(
     "fields", [{"email": "nobody"}, {"email": "a@b.example", "name": "A\u202eB"}, {"email": ""}]
 )
