@@ -9,7 +9,6 @@ from typing import Any
 from uuid import UUID
 
 from msgspec import Struct
-from msgspec.structs import replace
 from sqlalchemy import ColumnElement, ScalarSelect, Select, delete, exists, func, or_, select, true
 from sqlalchemy.orm import InstrumentedAttribute
 
@@ -29,7 +28,7 @@ from app.rules.actor import Actor
 from app.rules.authorization.consents import consent_expiry, max_consent_seconds
 from app.rules.clients.redirect_uris import get_display_hosts
 from app.rules.errors import NotFound
-from app.rules.identifiers import HasPublicId, format_client_id, parse_client_id, parse_public_id, public_id
+from app.rules.identifiers import HasPublicId, format_client_id, parse_public_id, public_id
 
 MAX_LISTED = 200
 PREFIX = "con"
@@ -52,7 +51,7 @@ class ConsentRecord(HasPublicId, Struct, frozen=True):
     updated_at: datetime
     expires_at: datetime | None
     last_used_at: datetime | None
-    redirect_hosts: tuple[str, ...] = ()
+    redirect_hosts: tuple[str, ...]
 
 
 @read
@@ -69,6 +68,7 @@ def list_consents(actor: Actor) -> list[ConsentRecord]:
             Client.name,
             Client.type,
             Client.trust,
+            Client.document,
             _newest_of_grants(Grant.created_at).label("granted_at"),
             _newest_of_grants(Grant.rotated_at).label("rotated_at"),
         )
@@ -95,24 +95,11 @@ def list_consents(actor: Actor) -> list[ConsentRecord]:
             expires_at=consent_expiry(row.updated_at, row.expires_at, max_consent_seconds(settings)),
             # A consent is also used without a page, by a silent authorization request or a refresh.
             last_used_at=max(filter(None, (row.last_used_at, row.granted_at, row.rotated_at)), default=None),
+            redirect_hosts=get_display_hosts(row.document.get("redirect_uris")),
         )
         for row in rows
     ]
-    return _with_hosts(actor, consented + _list_without_consent(actor, settings))
-
-
-def _with_hosts(actor: Actor, apps: list[ConsentRecord]) -> list[ConsentRecord]:
-    ids = [found[1] for app in apps if (found := parse_client_id(app.client_id)) is not None]
-    rows = db.session.execute(
-        select(Client.id, Client.document).where(
-            Client.organization_id == actor.organization_id, Client.id.in_(ids)
-        )
-    )
-    hosts = {
-        format_client_id(actor.organization_id, row.id): get_display_hosts(row.document.get("redirect_uris"))
-        for row in rows
-    }
-    return [replace(app, redirect_hosts=hosts.get(app.client_id, ())) for app in apps]
+    return consented + _list_without_consent(actor, settings)
 
 
 def _newest_of_grants(column: InstrumentedAttribute[Any]) -> ScalarSelect[Any]:
@@ -136,28 +123,29 @@ def _list_without_consent(actor: Actor, settings: Mapping[str, Any]) -> list[Con
         Consent.client_id == Grant.client_id,
         is_active_consent(settings),
     )
-    rows = db.session.execute(
+    granted = (
         select(
             Grant.client_id,
-            Client.name,
-            Client.type,
-            Client.trust,
             Grant.scope,
             func.min(Grant.created_at).label("created_at"),
             func.max(Grant.created_at).label("updated_at"),
             func.max(Grant.rotated_at).label("rotated_at"),
             func.max(Grant.expires_at).label("expires_at"),
         )
-        .join(Client, is_same(Client.id, Grant.client_id))
         .where(
             Grant.organization_id == actor.organization_id,
             Grant.user_id == actor.user_id,
             is_active_grant(settings),
-            Client.status != DELETED,
             ~consented,
         )
-        .group_by(Grant.client_id, Client.name, Client.type, Client.trust, Grant.scope)
-        .order_by(Client.name, Grant.client_id)
+        .group_by(Grant.client_id, Grant.scope)
+        .subquery()
+    )
+    rows = db.session.execute(
+        select(granted, Client.name, Client.type, Client.trust, Client.document)
+        .join(Client, Client.id == granted.c.client_id)
+        .where(Client.organization_id == actor.organization_id, Client.status != DELETED)
+        .order_by(Client.name, granted.c.client_id)
         .limit(MAX_LISTED)
     ).all()
     records = []
@@ -175,6 +163,7 @@ def _list_without_consent(actor: Actor, settings: Mapping[str, Any]) -> list[Con
                 updated_at=max(part.updated_at for part in parts),
                 expires_at=max(part.expires_at for part in parts),
                 last_used_at=max(part.rotated_at or part.updated_at for part in parts),
+                redirect_hosts=get_display_hosts(parts[0].document.get("redirect_uris")),
             )
         )
     return records
