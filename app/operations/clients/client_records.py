@@ -16,6 +16,7 @@ from app.fast_path.compiled_query import CompiledQuery
 from app.models.base import has_key
 from app.models.client import DELETED, PERSON, Client
 from app.operations.store.rows import Page, PageQuery, PageRequest, make_record
+from app.operations.store.text_search import take_search_slot
 from app.operations.store.transactions import count_changed
 from app.rules.actor import Actor
 from app.rules.clients.client_metadata import (
@@ -87,7 +88,9 @@ def list_clients(
     if query:
         values |= _searched(query)
     columns = (Client.name_key, Client.id) if sort.endswith("name") else (Client.id,)
-    return _LIST.read(columns, page_request, descending=sort.startswith("-"), **values).map(to_client_record)
+    with take_search_slot(actor.organization_id, values.get("part")):
+        page = _LIST.read(columns, page_request, descending=sort.startswith("-"), **values)
+    return page.map(to_client_record)
 
 
 _CONDITIONS: Mapping[str, ColumnElement[bool]] = {

@@ -24,6 +24,7 @@ from app.operations.directory.users import (
 from app.operations.sign_in.actor_access import enter_organization, require_role_permissions
 from app.operations.store import audit
 from app.operations.store.rows import Page, PageRequest, get_row, make_record, read_page
+from app.operations.store.text_search import take_search_slot
 from app.operations.store.transactions import count_changed, read, transaction
 from app.operations.users.invitations import NewInvitation, create_invitation
 from app.operations.users.role_assignments import (
@@ -118,9 +119,9 @@ def list_administrators(
         statement = statement.where(RoleAssignment.role == role)
     if query:
         statement = where_user_matches(statement, query)
-    return read_page(statement, (RoleAssignment.id,), page_request, descending=descending).map(
-        lambda row: _record(organization, row)
-    )
+    with take_search_slot(inside.organization_id, query):
+        page = read_page(statement, (RoleAssignment.id,), page_request, descending=descending)
+    return page.map(lambda row: _record(organization, row))
 
 
 @read

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from sqlalchemy import Boolean
@@ -10,6 +11,16 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
 from app.extensions import db
+from app.operations.store.slots import Slots
+
+# A search for a part reads every row of the organization, which may take a second.
+SEARCHES = Slots(8, 3, "Too many searches are under way. Try again when one has ended.", retry_after=2)
+
+
+def take_search_slot(organization_id: str, part: str | None) -> AbstractContextManager[Any]:
+    """Take one of the SEARCHES if there is a part to look for. Raises TooManyRequests."""
+    return SEARCHES.take(organization_id) if part else nullcontext()
+
 
 
 class contains_part(FunctionElement[bool]):  # noqa: N801 - a function of SQL

@@ -24,6 +24,7 @@ from app.operations.directory.users import (
 from app.operations.sign_in.actor_access import enter_organization
 from app.operations.store import audit, clock
 from app.operations.store.rows import Page, PageRequest, count_rows, get_row, make_record, read_page
+from app.operations.store.text_search import take_search_slot
 from app.operations.store.transactions import (
     count_changed,
     current_unit_of_work,
@@ -247,7 +248,8 @@ def list_members(
     )
     if query:
         statement = where_user_matches(statement, query)
-    page = read_page(statement, (User.email_canonical, User.id), page_request, descending=False)
+    with take_search_slot(inside.organization_id, query):
+        page = read_page(statement, (User.email_canonical, User.id), page_request, descending=False)
     return page.map(lambda row: MemberRecord(to_user_snapshot(row[0]), *row[1:]))
 
 

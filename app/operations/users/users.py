@@ -27,7 +27,7 @@ from app.operations.sign_in.second_factors import find_methods_of_user, find_met
 from app.operations.sign_in.sessions import end_sessions_of_user
 from app.operations.store import audit
 from app.operations.store.rows import Page, PageQuery, PageRequest
-from app.operations.store.text_search import contains_part, searched_part
+from app.operations.store.text_search import contains_part, searched_part, take_search_slot
 from app.operations.store.transactions import read, transaction
 from app.operations.users import account_links
 from app.operations.users.role_assignments import require_other_administrators_everywhere
@@ -151,7 +151,8 @@ def list_users(
         page = _LIST.read(columns, page_request, descending=descending, **values, email=email)
     if not page.items:
         searched = _searched(query) if query else {}
-        page = _LIST.read(columns, page_request, descending=descending, **values, **searched)
+        with take_search_slot(organization.id, searched.get("part")):
+            page = _LIST.read(columns, page_request, descending=descending, **values, **searched)
     ids = [row.id for row in page.items]
     roles, methods = roles_of_users(organization.id, ids), find_methods_of_users(organization.id, ids)
     definitions = attributes_of(organization.settings)
