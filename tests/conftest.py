@@ -36,8 +36,9 @@ SLOW_FILES = {
 }
 # Each starts servers. Faults are last of them, because they notice when types are checked beside the tests.
 LONG_FOLDERS = ("journeys", "security", "browser", "races", "faults")
-# Pages and endpoints only translate what the operations do, and those are tested on both engines.
-EITHER_FOLDERS = {"account", "api", "portal"}
+# Pages, endpoints and commands only translate what the operations do, and those are tested on both engines. Moves and
+# files of organizations copy whole rows: half of their tests on each engine read and write every type.
+EITHER_FOLDERS = {"account", "api", "cli", "portal", "transfer"}
 # The first case of each test runs on both engines, and the others, which send other values through the same statements,
 # on one. A test marked ``both`` runs all of its cases on both.
 FLOW_FOLDERS = {"oauth", "operations", "web"}
@@ -75,8 +76,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("browser")
         if SLOW_FOLDERS & set(item.path.parts) or item.path.name in SLOW_FILES:
             item.add_marker("slow")
-        in_folder = item.path.relative_to(config.rootpath).parts[1] in EITHER_FOLDERS
-        if in_folder or (_is_flow(item) and not _is_first_case(item, first_cases)):
+        if EITHER_FOLDERS & set(item.path.relative_to(config.rootpath).parts[1:-1]) or (
+            _is_flow(item) and not _is_first_case(item, first_cases)
+        ):
             item.add_marker("either")
     left_out: set[pytest.Item] = set()
     cases = config.getoption("--cases")

@@ -224,6 +224,7 @@ def test_attempts_of_many_networks_at_many_accounts_use_the_organization_limit(
 
 
 @pytest.mark.slow
+@pytest.mark.either
 def test_counters_survive_a_restart(acme: Any, ada: Any, database: Database, instance: Path) -> None:
     """RL-2, LK-2: another process sees this one's failures, because the counters are not in memory."""
     for _ in range(3):
