@@ -12,6 +12,7 @@ import base64
 import binascii
 import hashlib
 import hmac
+import json
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -20,6 +21,9 @@ from typing import Any
 import bcrypt
 from argon2 import PasswordHasher
 from argon2.exceptions import Argon2Error, InvalidHashError
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import AES256
+from cryptography.hazmat.primitives.ciphers.modes import CTR
 from msgspec import Struct
 
 from app.rules.fields import FieldProblem
@@ -50,8 +54,11 @@ PBKDF2 = re.compile(
     re.ASCII,
 )
 SCRYPT = re.compile(
-    r"\$scrypt\$ln=(\d{1,2}),r=(\d{1,4}),p=(\d{1,4})\$([A-Za-z0-9+/.]+)={0,2}\$([A-Za-z0-9+/.]+)={0,2}",
+    r"\$scrypt\$ln=(\d{1,7}),r=(\d{1,4}),p=(\d{1,4})\$([A-Za-z0-9+/.]+)={0,2}\$([A-Za-z0-9+/.]+)={0,2}",
     re.ASCII,
+)
+FIREBASE = re.compile(
+    r"\$firescrypt\$ln=(\d{1,2}),r=(\d{1,4}),p=(\d{1,4})" + r"\$([A-Za-z0-9+/_-]+)={0,2}" * 4, re.ASCII
 )
 _DJANGO_PBKDF2 = re.compile(
     r"pbkdf2_(sha1|sha256|sha512)\$(\d{1,9})\$([^$]{1,64})\$([A-Za-z0-9+/]+={0,2})", re.ASCII
@@ -66,6 +73,12 @@ DIGEST_SIZES = {"sha1": 20, "sha256": 32, "sha512": 64}
 # Prefixes that Django adds to hashes in other formats, and how those formats begin.
 _DJANGO_WRAPPED = {"argon2": "$argon2", "bcrypt$": "$2", "bcrypt_sha256$": "$2"}
 _DOCUMENT_FIELDS = frozenset({"algorithm", "iterations", "salt", "value"})
+# A credential in the export of a Keycloak realm. The first two are JSON texts.
+_CREDENTIAL_FIELDS = frozenset(
+    {"credentialData", "secretData", "type", "id", "userLabel", "createdDate", "priority", "temporary"}
+)
+_ARGON2_VERSIONS = {"1.3": 19, "1.0": 16}
+_ALPHABETS = str.maketrans(".-_", "++/")
 _hasher = PasswordHasher()
 
 
@@ -87,12 +100,14 @@ class ImportedHash(Struct, frozen=True):
 def parse_hash(exported: Any) -> ImportedHash:
     """Return the hash to store for one exported by another system.
 
-    Accepts strings in the format of bcrypt, PHC (argon2, PBKDF2, scrypt), passlib, Django or Werkzeug, and
-    Keycloak's object ``{"algorithm": "pbkdf2-sha256", "iterations": 27500, "salt": "<base64>", "value":
-    "<base64>"}``. Raises UnsupportedHash naming the limit that was exceeded.
+    Accepts strings in the format of bcrypt, PHC (argon2, PBKDF2, scrypt), passlib, Django, Werkzeug or Firebase (as
+    Ory writes it), Keycloak's credentials as in the export of a realm, and ``{"algorithm": "pbkdf2-sha256",
+    "iterations": 27500, "salt": "<base64>", "value": "<base64>"}``. Raises UnsupportedHash naming the limit that was
+    exceeded.
     """
     if isinstance(exported, Mapping):
-        return _of_document(exported)
+        is_credential = "credentialData" in exported or "secretData" in exported
+        return _of_credential(exported) if is_credential else _of_document(exported)
     if not isinstance(exported, str):
         raise UnsupportedHash(
             "wrong_type", "A password hash must be a string, or an object in Keycloak's format."
@@ -118,8 +133,8 @@ def parse_hash(exported: Any) -> ImportedHash:
 
 
 def unb64(text: str) -> bytes:
-    """Decode base64, padded or not, also in passlib's alphabet. Raises UnsupportedHash."""
-    plain = text.replace(".", "+").rstrip("=")
+    """Decode base64, padded or not, also in passlib's alphabet and that of URLs. Raises UnsupportedHash."""
+    plain = text.translate(_ALPHABETS).rstrip("=")
     try:
         return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
     except (binascii.Error, ValueError) as error:
@@ -155,6 +170,8 @@ def verify_imported_password(stored: str, password: str) -> bool:
         return _is_pbkdf2(stored, secret)
     if stored.startswith("$scrypt"):
         return _is_scrypt(stored, secret)
+    if stored.startswith("$firescrypt"):
+        return _is_firebase(stored, secret)
     try:
         return _hasher.verify(stored, password)
     except (Argon2Error, InvalidHashError, UnicodeEncodeError):
@@ -182,6 +199,8 @@ def dummy_imported_hash(scheme: str) -> str:
         return f"$pbkdf2-{name}$i={numbers[0]}${salt}${b64(b'x' * DIGEST_SIZES[name])}"
     if kind == "scrypt":
         return f"$scrypt$ln={numbers[0]},r={numbers[1]},p={numbers[2]}${salt}${digest}"
+    if kind == "firescrypt":
+        return f"$firescrypt$ln={numbers[0]},r={numbers[1]},p={numbers[2]}${salt}${digest}$Bw${digest}"
     return f"${kind}$v=19$m={numbers[0]},t={numbers[1]},p={numbers[2]}${salt}${digest}"
 
 
@@ -217,6 +236,15 @@ def _of_pbkdf2(name: str, iterations: int, salt: bytes, digest: bytes) -> Import
 
 
 def _of_scrypt(log_n: int, r: int, p: int, salt: bytes, digest: bytes) -> ImportedHash:
+    _require_scrypt_cost(log_n, r, p)
+    _require_size(salt, "salt", SALT_BYTES)
+    _require_size(digest, "digest", DIGEST_BYTES)
+    return ImportedHash(
+        f"$scrypt$ln={log_n},r={r},p={p}${b64(salt)}${b64(digest)}", f"scrypt {log_n} {r} {p}"
+    )
+
+
+def _require_scrypt_cost(log_n: int, r: int, p: int) -> None:
     if log_n not in SCRYPT_LOG_N:
         raise _out_of_range("scrypt's ln", log_n, SCRYPT_LOG_N)
     memory = (r << log_n) // 8
@@ -226,11 +254,6 @@ def _of_scrypt(log_n: int, r: int, p: int, salt: bytes, digest: bytes) -> Import
         raise _out_of_range("scrypt's r at this ln", r, range(min_r, (MAX_MEMORY_KIB * 8 >> log_n) + 1))
     if p < 1 or memory * p > MAX_SCRYPT_WORK:
         raise _out_of_range("scrypt's p at this ln and r", p, range(1, MAX_SCRYPT_WORK // max(1, memory) + 1))
-    _require_size(salt, "salt", SALT_BYTES)
-    _require_size(digest, "digest", DIGEST_BYTES)
-    return ImportedHash(
-        f"$scrypt$ln={log_n},r={r},p={p}${b64(salt)}${b64(digest)}", f"scrypt {log_n} {r} {p}"
-    )
 
 
 def _of_phc_pbkdf2(name: str | None, iterations: str, salt: str, digest: str) -> ImportedHash:
@@ -238,7 +261,26 @@ def _of_phc_pbkdf2(name: str | None, iterations: str, salt: str, digest: str) ->
 
 
 def _of_phc_scrypt(log_n: str, r: str, p: str, salt: str, digest: str) -> ImportedHash:
-    return _of_scrypt(int(log_n), int(r), int(p), unb64(salt), unb64(digest))
+    # Ory writes N itself. No N that is allowed is as small as a logarithm.
+    exponent = int(log_n) if len(log_n) <= 2 else _log_of(log_n)
+    return _of_scrypt(exponent, int(r), int(p), unb64(salt), unb64(digest))
+
+
+def _of_firebase(
+    log_n: str, r: str, p: str, salt: str, digest: str, separator: str, key: str
+) -> ImportedHash:
+    _require_scrypt_cost(int(log_n), int(r), int(p))
+    salt_bytes, digest_bytes, separator_bytes, key_bytes = map(unb64, (salt, digest, separator, key))
+    _require_size(salt_bytes, "salt", SALT_BYTES)
+    _require_size(digest_bytes, "digest", DIGEST_BYTES)
+    _require_size(key_bytes, "signer key", range(len(digest_bytes), len(digest_bytes) + 1))
+    cost = f"ln={int(log_n)},r={int(r)},p={int(p)}"
+    stored = "$".join(
+        ("", "firescrypt", cost, *map(b64, (salt_bytes, digest_bytes, separator_bytes, key_bytes)))
+    )
+    if len(stored) > MAX_STORED_LENGTH:
+        raise UnsupportedHash("malformed_hash", "The salt and the salt separator of this hash are too long.")
+    return ImportedHash(stored, f"firescrypt {int(log_n)} {int(r)} {int(p)}")
 
 
 def _of_django_pbkdf2(name: str, iterations: str, salt: str, digest: str) -> ImportedHash:
@@ -274,12 +316,57 @@ def _of_document(exported: Mapping[str, Any]) -> ImportedHash:
         raise UnsupportedHash("unknown_hash", f"A hash object must have exactly the fields {fields}.")
     if name not in ("pbkdf2", "pbkdf2-sha256", "pbkdf2-sha512"):
         message = (
-            "The algorithm must be pbkdf2, pbkdf2-sha256 or pbkdf2-sha512. Write argon2 hashes in PHC format."
+            "The algorithm must be pbkdf2, pbkdf2-sha256 or pbkdf2-sha512. Write argon2 hashes in PHC format, or send "
+            "Keycloak's credentialData and secretData."
         )
         raise UnsupportedHash("unknown_hash", message)
     if isinstance(iterations, bool) or not isinstance(iterations, int):
         raise UnsupportedHash("wrong_type", "The iterations must be a number.")
     return _of_pbkdf2(name.partition("-")[2] or "sha1", iterations, unb64(salt), unb64(digest))
+
+
+def _of_credential(exported: Mapping[str, Any]) -> ImportedHash:
+    """Read a credential as Keycloak exports it, in which most numbers are lists with one text."""
+    if not exported.keys() <= _CREDENTIAL_FIELDS or exported.get("type", "password") != "password":
+        message = "This is not a password as Keycloak exports it, with its credentialData and secretData."
+        raise UnsupportedHash("unknown_hash", message)
+    data, secret = (_nested(exported.get(name)) for name in ("credentialData", "secretData"))
+    iterations, salt, value = data.get("hashIterations"), secret.get("salt"), secret.get("value")
+    if data.get("algorithm") != "argon2":
+        return _of_document(
+            {"algorithm": data.get("algorithm"), "iterations": iterations, "salt": salt, "value": value}
+        )
+    parameters = data.get("additionalParameters")
+    kind, version, memory, lanes = (
+        _first(parameters, name) for name in ("type", "version", "memory", "parallelism")
+    )
+    plain_salt, plain_value = (str(text).rstrip("=") for text in (salt, value))
+    number = _ARGON2_VERSIONS.get(version)
+    text = f"$argon2{kind}$v={number}$m={memory},t={iterations},p={lanes}${plain_salt}${plain_value}"
+    match = _ARGON2.fullmatch(text)
+    if match is None:
+        message = (
+            "The parameters, the salt or the value of this argon2 hash are not as Keycloak exports them."
+        )
+        raise UnsupportedHash("malformed_hash", message)
+    return _of_argon2(*match.groups())
+
+
+def _nested(value: Any) -> Mapping[str, Any]:
+    try:
+        found = json.loads(value) if isinstance(value, str) else value
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, Mapping):
+        message = "credentialData and secretData must be JSON objects, as Keycloak exports them."
+        raise UnsupportedHash("malformed_hash", message)
+    return found
+
+
+def _first(parameters: Any, name: str) -> str:
+    value = parameters.get(name) if isinstance(parameters, Mapping) else None
+    first = value[0] if isinstance(value, list) and value else None
+    return first if isinstance(first, str) else ""
 
 
 def _out_of_range(what: str, value: int, allowed: range) -> UnsupportedHash:
@@ -333,14 +420,27 @@ def _is_scrypt(stored: str, secret: bytes) -> bool:
     match = SCRYPT.fullmatch(stored)
     if match is None:
         return False
-    log_n, r, p = (int(match[number]) for number in (1, 2, 3))
     expected = unb64(match[5])
+    made = _scrypt(secret, unb64(match[4]), (match[1], match[2], match[3]), len(expected))
+    return hmac.compare_digest(made, expected)
+
+
+def _is_firebase(stored: str, secret: bytes) -> bool:
+    """Verify Firebase's own scheme: the project's signer key, encrypted with what scrypt derives, is the digest."""
+    match = FIREBASE.fullmatch(stored)
+    if match is None:
+        return False
+    salt, expected, separator, signer_key = (unb64(match[number]) for number in (4, 5, 6, 7))
+    key = _scrypt(secret, salt + separator, (match[1], match[2], match[3]), 32)
+    encryptor = Cipher(AES256(key), CTR(bytes(16))).encryptor()
+    return hmac.compare_digest(encryptor.update(signer_key) + encryptor.finalize(), expected)
+
+
+def _scrypt(secret: bytes, salt: bytes, cost: tuple[str, str, str], size: int) -> bytes:
+    log_n, r, p = (int(number) for number in cost)
     # OpenSSL needs a little memory in addition to the blocks.
     max_memory = (128 * r << log_n) + 128 * r * p + (1 << 20)
-    made = hashlib.scrypt(
-        secret, salt=unb64(match[4]), n=1 << log_n, r=r, p=p, maxmem=max_memory, dklen=len(expected)
-    )
-    return hmac.compare_digest(made, expected)
+    return hashlib.scrypt(secret, salt=salt, n=1 << log_n, r=r, p=p, maxmem=max_memory, dklen=size)
 
 
 _FORMS: tuple[tuple[re.Pattern[str], Callable[..., ImportedHash]], ...] = (
@@ -348,6 +448,7 @@ _FORMS: tuple[tuple[re.Pattern[str], Callable[..., ImportedHash]], ...] = (
     (_ARGON2, _of_argon2),
     (PBKDF2, _of_phc_pbkdf2),
     (SCRYPT, _of_phc_scrypt),
+    (FIREBASE, _of_firebase),
     (_DJANGO_PBKDF2, _of_django_pbkdf2),
     (_DJANGO_SCRYPT, _of_django_scrypt),
     (_WERKZEUG_PBKDF2, _of_werkzeug_pbkdf2),

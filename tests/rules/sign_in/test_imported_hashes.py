@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 from typing import Any
 
 import bcrypt
 import pytest
 from argon2 import PasswordHasher, Type
+from argon2.low_level import hash_secret_raw
 from werkzeug.security import generate_password_hash
 
 from app.rules.sign_in import imported_hashes, passwords
@@ -42,6 +44,33 @@ def argon2(kind: Type, **changes: int) -> str:
     ).hash(PASSWORD)
 
 
+# The example of https://github.com/firebase/scrypt.
+FIREBASE = (
+    "$firescrypt$ln=14,r=8,p=1$42xEC+ixf3L2lw==$lSrfV15cpx95/sZS2W9c9Kp6i/LVgQNDNC/qzrCnh1SAyZvqmZqAjTdn3aoItz+VHjoZ"
+    "ilo78198JAdRuid5lQ==$Bw==$jxspr8Ki0RYycVU8zykbdLGjFQ3McFUH0uiiTvC8pVMXAn210wjLNmdZJzxUECKbm0QsEmYUSDzZvpjeJ9WmXA=="
+)
+
+
+def keycloak_credential(algorithm: str, iterations: int, value: bytes, **parameters: str) -> dict[str, Any]:
+    """A credential as in the export of a realm."""
+    added = {name: [value] for name, value in parameters.items()}
+    data = {"hashIterations": iterations, "algorithm": algorithm, "additionalParameters": added}
+    secret = {"value": b64(value), "salt": b64(SALT), "additionalParameters": {}}
+    return {
+        "id": "2c3e",
+        "type": "password",
+        "createdDate": 1700000000000,
+        "secretData": json.dumps(secret),
+        "credentialData": json.dumps(data),
+    }
+
+
+def keycloak_argon2(**changes: str) -> dict[str, Any]:
+    value = hash_secret_raw(PASSWORD.encode(), SALT, 5, 7168, 1, 32, Type.ID)
+    parameters = {"hashLength": "32", "memory": "7168", "type": "id", "version": "1.3", "parallelism": "1"}
+    return keycloak_credential("argon2", 5, value, **(parameters | changes))
+
+
 # Hashes from manuals of other programs and from standards, with their passwords.
 PUBLISHED = [
     ("$2a$12$EXRkfkdmXn2gzds2SSitu.MW9.gAVqa9eLS1//RYtYCmB1eLHg.9q", "abc"),
@@ -50,6 +79,9 @@ PUBLISHED = [
         "password",
     ),
     (f"$scrypt$ln=14,r=8,p=1${phc(b'SodiumChloride')}${phc(RFC_7914)}", "pleaseletmein"),
+    (f"$scrypt$ln=16384,r=8,p=1${b64(b'SodiumChloride')}${b64(RFC_7914)}", "pleaseletmein"),
+    (FIREBASE, "user1password"),
+    (FIREBASE.replace("+", "-").replace("/", "_").rstrip("="), "user1password"),
 ]
 MADE: dict[str, Any] = {
     "bcrypt 2b": bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(8)).decode(),
@@ -84,6 +116,11 @@ MADE: dict[str, Any] = {
         "iterations": 1300,
         "salt": b64(SALT),
         "value": b64(derived("sha256", 1300, size=64)),
+    },
+    "Keycloak credential": keycloak_credential("pbkdf2-sha512", 1300, derived("sha512", 1300, size=64)),
+    "Keycloak argon2": keycloak_argon2(),
+    "Keycloak object": {
+        name: json.loads(keycloak_argon2()[name]) for name in ("credentialData", "secretData")
     },
 }
 
@@ -142,6 +179,10 @@ TOO_MUCH = [
     (f"$argon2id$v=19$m=65536,t=1,p=9${phc(SALT)}${phc(SALT)}", "hash_too_expensive", "1 and 8"),
     (f"$argon2id$v=19$m=64,t=1,p=1${phc(SALT)}${phc(SALT)}", "hash_too_cheap", "1024"),
     (f"$argon2id$v=19$m=65536,t=0,p=1${phc(SALT)}${phc(SALT)}", "hash_too_cheap", "1 and"),
+    (keycloak_argon2(memory="131073"), "hash_too_expensive", "131072"),
+    (keycloak_credential("pbkdf2-sha256", 999, SALT), "hash_too_cheap", "1000"),
+    (FIREBASE.replace("ln=14", "ln=18"), "hash_too_expensive", "10 and 17"),
+    (f"$scrypt$ln=262144,r=8,p=1${phc(SALT)}${phc(SALT)}", "hash_too_expensive", "10 and 17"),
     (f"$scrypt$ln=18,r=8,p=1${phc(SALT)}${phc(SALT)}", "hash_too_expensive", "10 and 17"),
     (f"$scrypt$ln=17,r=9,p=1${phc(SALT)}${phc(SALT)}", "hash_too_expensive", "2 and 8"),
     (f"$scrypt$ln=17,r=8,p=3${phc(SALT)}${phc(SALT)}", "hash_too_expensive", "1 and 2"),
@@ -162,6 +203,11 @@ MALFORMED: list[Any] = [
     {"algorithm": "pbkdf2-sha256", "iterations": True, "salt": b64(SALT), "value": b64(SALT)},
     {"algorithm": "pbkdf2-sha256", "iterations": 1000, "salt": "%", "value": b64(SALT)},
     {"algorithm": "pbkdf2-sha256", "iterations": 1000, "salt": b64(SALT), "value": b64(SALT), "more": 1},
+    *(keycloak_argon2(version="1.4"), keycloak_argon2(memory="x"), keycloak_argon2(type="idx")),
+    *(keycloak_credential("md5", 1000, SALT), keycloak_argon2() | {"type": "otp"}, keycloak_argon2() | {"more": 1}),
+    *({"credentialData": "{", "secretData": "{}"}, {"credentialData": "[]", "secretData": "{}"}, {"secretData": "{}"}),
+    *(FIREBASE[:-4], FIREBASE.replace("Bw==", "A" * 60), FIREBASE.replace("ln=14", "ln=014")),
+    f"$scrypt$ln=16385,r=8,p=1${phc(SALT)}${phc(SALT)}",
 ]  # fmt: skip
 
 
