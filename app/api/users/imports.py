@@ -121,9 +121,9 @@ def import_users(context: ApiContext) -> object:
 
     A file of up to 32 MiB and 250,000 rows, in UTF-8. An invalid file is rejected immediately. Otherwise, the import
     runs after the response, and rejected rows are listed. Rows contain `email`, `name`, `email_verified` (requires
-    `settings:write`), `password_hash`, `roles` (roles other than the default ones require `admins:write`), `status`
-    and standard claims. Existing users keep their password and email address. A user needs a recent sign-in (RFC 9470),
-    but not for a dry run.
+    `settings:write`), `password_hash`, `roles` (roles other than the default ones require `admins:write`), `groups`,
+    `status` and standard claims. Existing users keep their password and email address. A user needs a recent sign-in
+    (RFC 9470), but not for a dry run.
     """
     name = context.parameters.get("name", "")
     on_existing = context.parameters.get("on_existing", ON_EXISTING[0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
@@ -263,25 +263,35 @@ def add_member(actor: Actor, slug: str, group_id: str, fields: Mapping[str, Any]
     inside = _enter(actor, slug, "users:write")
     group = _lock(inside, group_id, shared=True)
     user = find_sent_user(inside, fields)
+    row = join_group(inside, group.id, user)
+    return MemberRecord(user, row.created_at, row.created_by)
+
+
+@transaction
+def join_group(actor: Actor, group_id: UUID, user: UserSnapshot) -> GroupMember:
+    """Add a user to a group of the actor's organization. The caller holds both.
+
+    Raises Conflict if the user is a member already or has 100 groups. Audit: ``group.member_added``.
+    """
     held = select(func.count()).where(
-        GroupMember.organization_id == inside.organization_id, GroupMember.user_id == user.id
+        GroupMember.organization_id == actor.organization_id, GroupMember.user_id == user.id
     )
     if int(db.session.scalar(held) or 0) >= MAX_GROUPS_PER_USER:
         raise Conflict(
             lazy_gettext("A user can be in at most %(max)s groups.", max=MAX_GROUPS_PER_USER), code="too_many"
         )
     row = GroupMember(
-        organization_id=inside.organization_id,
-        group_id=group.id,
+        organization_id=actor.organization_id,
+        group_id=group_id,
         user_id=user.id,
         created_at=clock.now(),
-        created_by=inside.label[:200] or None,
+        created_by=actor.label[:200] or None,
     )
     duplicate = Conflict("This user is already a member of the group.", code="already_member")
     with savepoint(on_duplicate=duplicate):
         db.session.add(row)
-    _audit(inside, "group.member_added", group.id, after={"user": user.public_id})
-    return MemberRecord(user, row.created_at, row.created_by)
+    _audit(actor, "group.member_added", group_id, after={"user": user.public_id})
+    return row
 
 
 @transaction
@@ -302,6 +312,30 @@ def remove_member(actor: Actor, slug: str, group_id: str, user_id: str) -> None:
     if removed != 1:
         raise NotFound("There is no such member.")
     _audit(inside, "group.member_removed", group.id, before={"user": public_id("usr", member)})
+
+
+def hold_groups(organization_id: str, names: Iterable[str]) -> dict[str, tuple[UUID, str]]:
+    """Return (id, name) of the groups with these names in any case, by the name that was sent.
+
+    They are not deleted until the transaction ends.
+    """
+    keys = {name: name_key(name) for name in names}
+    if not keys:
+        return {}
+    statement = select(Group.id, Group.name, Group.name_key).where(
+        Group.organization_id == organization_id, Group.name_key.in_(sorted(set(keys.values())))
+    )
+    rows = db.session.execute(statement.order_by(Group.id).with_for_update(read=True))
+    found = {row.name_key: (row.id, row.name) for row in rows}
+    return {name: found[key] for name, key in keys.items() if key in found}
+
+
+def find_groups_of_user(actor: Actor, user_id: UUID) -> set[UUID]:
+    """Return the ids of the groups of a user of the actor's organization."""
+    held = select(GroupMember.group_id).where(
+        GroupMember.organization_id == actor.organization_id, GroupMember.user_id == user_id
+    )
+    return set(db.session.scalars(held))
 
 
 def find_sent_user(actor: Actor, fields: Mapping[str, Any], *, also: tuple[str, ...] = ()) -> UserSnapshot:

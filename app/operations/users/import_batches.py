@@ -8,7 +8,7 @@ done.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -25,6 +25,7 @@ from app.models.user import (
     CHECKING,
     DONE,
     RUNNING,
+    GroupMember,
     RoleAssignment,
     User,
     UserImport,
@@ -33,10 +34,16 @@ from app.models.user import (
 )
 from app.operations.directory.lookups import get_organization_by_id, get_user_roles
 from app.operations.directory.snapshots import OrganizationSnapshot
-from app.operations.directory.users import count_free_places, too_many_users_error
+from app.operations.directory.users import count_free_places, hold_user, too_many_users_error
 from app.operations.sign_in.actor_access import require_manageable_user, require_role_permissions
 from app.operations.store import audit, clock, keyring
 from app.operations.store.transactions import count_changed, read, transaction
+from app.operations.users.groups import (
+    MAX_GROUPS_PER_USER,
+    find_groups_of_user,
+    hold_groups,
+    join_group,
+)
 from app.operations.users.import_records import seal_context
 from app.operations.users.import_uploads import load_importer
 from app.operations.users.role_assignments import announce_role, assign_role
@@ -70,6 +77,8 @@ class ImportPart(Struct):
     organization: OrganizationSnapshot
     imported_users: list[tuple[int, dict[str, Any], ImportedUser]] = field(default_factory=list)
     refusals: list[RowRefusal] = field(default_factory=list)
+    groups: Mapping[str, tuple[UUID, str]] = field(default_factory=dict)
+    """(id, name) of the groups by their names in the rows."""
 
     @property
     def is_dry_run(self) -> bool:
@@ -91,14 +100,19 @@ def find_users_by_email(organization_id: str, emails: Sequence[str]) -> Mapping[
 
 
 @transaction
-def update_existing_user(actor: Actor, user_id: UUID, imported: ImportedUser, *, is_dry_run: bool) -> bool:
+def update_existing_user(
+    actor: Actor, user_id: UUID, imported: ImportedUser, groups: Collection[UUID] = (), *, is_dry_run: bool
+) -> bool:
     """Apply a row to an existing user, and return whether anything changes.
 
-    Sets name, status and claims given in the row and adds its roles. An import never replaces a password, an
-    email or its verification (PW-4, TN-12). Raises Forbidden when the user has a role that the actor lacks,
-    Conflict for roles of a user with an unverified email, LastAdministrator. Audit: as ``update_user`` and
-    ``assign_role``.
+    Sets name, status and claims given in the row and adds its roles and ``groups``. An import never replaces a
+    password, an email or its verification (PW-4, TN-12). Raises Forbidden when the user has a role that the actor
+    lacks, Conflict for roles and groups of a user with an unverified email and for too many groups, LastAdministrator.
+    Audit: as ``update_user``, ``assign_role`` and ``join_group``.
     """
+    if groups:
+        # No membership may outlive the user.
+        hold_user(actor.organization_id, user_id)
     user = require_manageable_user(actor, user_id)
     fields: dict[str, Any] = {
         name: getattr(imported, name) for name in ("name", "status") if name in imported.given
@@ -121,15 +135,32 @@ def update_existing_user(actor: Actor, user_id: UUID, imported: ImportedUser, *,
             field="roles",
             code="email_unverified",
         )
+    current_groups = find_groups_of_user(actor, user_id) if groups else set()
+    joined = [group_id for group_id in groups if group_id not in current_groups]
+    if not user.email_verified and joined:
+        raise Conflict(
+            lazy_gettext(
+                "The user with this email address has not verified it. If you know that the mailbox is theirs, add the"
+                " user %(user_id)s to the groups directly.",
+                user_id=user.public_id,
+            ),
+            field="groups",
+            code="email_unverified",
+        )
+    if joined and len(current_groups) + len(joined) > MAX_GROUPS_PER_USER:
+        message = lazy_gettext("A user can be in at most %(max)s groups.", max=MAX_GROUPS_PER_USER)
+        raise Conflict(message, field="groups", code="too_many")
     differing = [name for name, value in fields.items() if getattr(user, name) != value]
     if is_dry_run:
-        return bool(differing or missing)
+        return bool(differing or missing or joined)
     if differing:
         update_user(actor, user.public_id, fields)
     for role in missing:
         assign_role(actor, actor.organization_id, actor.organization_id, user_id, role)
         announce_role(actor, get_organization_by_id(actor.organization_id), user_id, user.email, role)
-    return bool(differing or missing)
+    for group_id in joined:
+        join_group(actor, group_id, user)
+    return bool(differing or missing or joined)
 
 
 def load_next_part(job: UserImport) -> ImportPart:
@@ -230,12 +261,14 @@ def _require_allowed(part: ImportPart, imported: ImportedUser) -> None:
 def _import_part(part: ImportPart) -> bool:
     job = part.job
     _advance(job)
+    unknown = _hold_groups(part)
     existing = find_users_by_email(
         job.organization_id, [imported.canonical for _, _, imported in part.imported_users]
     )
-    new = [entry for entry in part.imported_users if entry[2].canonical not in existing]
-    known = [entry for entry in part.imported_users if entry[2].canonical in existing]
-    refusals = list(part.refusals)
+    accepted = [entry for entry in part.imported_users if entry[0] not in unknown]
+    new = [entry for entry in accepted if entry[2].canonical not in existing]
+    known = [entry for entry in accepted if entry[2].canonical in existing]
+    refusals = [*part.refusals, *unknown.values()]
     places = count_free_places(job.organization_id)
     if places is not None:
         # A preview creates no users, so the users that it counted before take up places too.
@@ -250,7 +283,11 @@ def _import_part(part: ImportPart) -> bool:
         for number, fields, imported in known:
             try:
                 changed = update_existing_user(
-                    part.importer, existing[imported.canonical], imported, is_dry_run=part.is_dry_run
+                    part.importer,
+                    existing[imported.canonical],
+                    imported,
+                    _groups_of(part, imported),
+                    is_dry_run=part.is_dry_run,
                 )
                 updated, skipped = updated + changed, skipped + (not changed)
             except DomainError as error:
@@ -263,6 +300,27 @@ def _import_part(part: ImportPart) -> bool:
     if is_last and not part.is_dry_run:
         _audit_end(part)
     return not is_last
+
+
+def _hold_groups(part: ImportPart) -> dict[int, RowRefusal]:
+    """Find the groups that the rows name, and return the rows that name one that does not exist, by number."""
+    names = {name for _, _, imported in part.imported_users for name in imported.groups}
+    part.groups = hold_groups(part.job.organization_id, names)
+    refused = {}
+    for number, fields, imported in part.imported_users:
+        missing = [name for name in imported.groups if name not in part.groups]
+        if missing:
+            message = lazy_gettext(
+                "There is no group %(name)s. Create it, or correct the name.", name=repr(missing[0][:100])
+            )
+            error = InvalidInput(message, field="groups", code="unknown_group")
+            refused[number] = make_refusal(number, fields, error)
+    return refused
+
+
+def _groups_of(part: ImportPart, imported: ImportedUser) -> dict[UUID, str]:
+    """Return the names of the row's groups by id."""
+    return dict(part.groups[name] for name in imported.groups)
 
 
 def _advance(job: UserImport) -> None:
@@ -323,6 +381,19 @@ def _create_users(part: ImportPart, imported_users: Sequence[ImportedUser]) -> N
     ]
     if roles:
         db.session.execute(insert(RoleAssignment), roles)
+    memberships = [
+        {
+            "organization_id": organization_id,
+            "group_id": group_id,
+            "user_id": user_id,
+            "created_at": now,
+            "created_by": part.importer.label[:200] or None,
+        }
+        for user_id, imported in zip(ids, imported_users, strict=True)
+        for group_id in _groups_of(part, imported)
+    ]
+    if memberships:
+        db.session.execute(insert(GroupMember), memberships)
     source = public_id("imp", part.job.id)
     for user_id, imported in zip(ids, imported_users, strict=True):
         audit.record_user_event(
@@ -337,6 +408,7 @@ def _create_users(part: ImportPart, imported_users: Sequence[ImportedUser]) -> N
                 "email_verified": imported.email_verified,
                 "status": imported.status,
                 "roles": list(imported.roles),
+                "groups": list(_groups_of(part, imported).values()),
                 "has_password": imported.password_hash is not None,
                 "import": source,
             },

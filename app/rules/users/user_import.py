@@ -29,8 +29,8 @@ from app.rules.strict_json import InvalidJson, load_object
 from app.rules.users.profile import ADDRESS_PARTS, CHECKS, MAX_NAME_LENGTH, STATUSES, validate_profile
 
 ON_EXISTING = ("skip", "update")
-MAX_IMPORTED_ROLES = 20
-_OWN_FIELDS = ("email", "name", "email_verified", "password_hash", "roles", "status", "attributes")
+MAX_IMPORTED_ROLES, MAX_IMPORTED_GROUPS = 20, 100
+_OWN_FIELDS = ("email", "name", "email_verified", "password_hash", "roles", "groups", "status", "attributes")
 _ADDRESS_FIELDS = tuple(f"address.{part}" for part in ADDRESS_PARTS)
 CSV_FIELDS = (*_OWN_FIELDS, *CHECKS, *_ADDRESS_FIELDS)
 JSON_FIELDS = (*CSV_FIELDS, "address")
@@ -43,6 +43,7 @@ SYNONYMS = {
     "password": "password_hash",
     "hash": "password_hash",
     "role": "roles",
+    "group": "groups",
     "first_name": "given_name",
     "firstname": "given_name",
     "last_name": "family_name",
@@ -79,6 +80,7 @@ class ImportedUser(Struct, frozen=True):
     email_verified: bool = False
     status: str = "active"
     roles: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
     profile: Mapping[str, Any] = field(default_factory=dict)
     attributes: Mapping[str, Any] = field(default_factory=dict)
     password_hash: str | None = None
@@ -188,6 +190,7 @@ def validate_imported_user(fields: Mapping[str, Any], attributes: Iterable[Attri
         )
     is_verified = _boolean(given.get("email_verified", False), found)
     roles = _roles(given.get("roles", ()), found)
+    groups = _groups(given.get("groups", ()), found)
     profile = _profile(given, found)
     custom = _attributes(given, attributes, found)
     stored, scheme = _hash(given.get("password_hash"), found)
@@ -199,6 +202,7 @@ def validate_imported_user(fields: Mapping[str, Any], attributes: Iterable[Attri
         email_verified=is_verified,
         status=status,
         roles=roles,
+        groups=groups,
         profile=profile,
         attributes=custom,
         password_hash=stored,
@@ -231,6 +235,9 @@ def as_cells(fields: Mapping[str, Any]) -> dict[str, str]:
     address = flat.pop("address", None)
     if isinstance(address, Mapping):
         flat |= {f"address.{part}": value for part, value in address.items()}
+    if isinstance(flat.get("groups"), list):
+        # Names of groups contain any character.
+        flat["groups"] = json.dumps(flat["groups"], ensure_ascii=False)
     return {name: as_cell(value) for name, value in flat.items() if value is not None}
 
 
@@ -262,6 +269,24 @@ def _roles(sent: Any, found: ValidationErrors) -> tuple[str, ...]:
         found.add("roles", "too_many", f"A user can have at most {MAX_IMPORTED_ROLES} roles.")
         return ()
     return tuple(dict.fromkeys(names))
+
+
+def _groups(sent: Any, found: ValidationErrors) -> tuple[str, ...]:
+    names = sent
+    if isinstance(sent, str):
+        try:
+            names = json.loads(sent) if sent.startswith("[") else sent.split(";")
+        except (ValueError, RecursionError):
+            names = None
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        message = lazy_gettext("Write the names of groups separated by semicolons, or a JSON list of them.")
+        found.add("groups", "wrong_type", message)
+        return ()
+    if len(names) > MAX_IMPORTED_GROUPS:
+        message = lazy_gettext("A user can be in at most %(max)s groups.", max=MAX_IMPORTED_GROUPS)
+        found.add("groups", "too_many", message)
+        return ()
+    return tuple(dict.fromkeys(name.strip() for name in names if name.strip()))
 
 
 def _profile(given: Mapping[str, Any], found: ValidationErrors) -> dict[str, Any]:

@@ -75,6 +75,7 @@ def test_report_can_be_imported_again() -> None:
         "email": "ada@a.example",
         "email_verified": True,
         "roles": ["member", "auditor"],
+        "groups": ["Drivers; night", "Pickers"],
         "address": {"country": "Switzerland"},
         "password_hash": {"algorithm": "pbkdf2"},
         "name": None,
@@ -85,6 +86,7 @@ def test_report_can_be_imported_again() -> None:
         "Switzerland",
         "true",
     )
+    assert json.loads(cells["groups"]) == ["Drivers; night", "Pickers"]
     assert json.loads(cells["password_hash"]) == {"algorithm": "pbkdf2"}
     text = (
         ",".join(cells)

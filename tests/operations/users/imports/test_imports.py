@@ -13,7 +13,7 @@ from app.models.user import RoleAssignment, User, UserImport, UserImportPart
 from app.operations.directory.lookups import get_user_roles
 from app.operations.directory.users import create_user, find_user_by_email
 from app.operations.sign_in.sign_in import SignedIn, sign_in
-from app.operations.users import import_records, import_runner, import_uploads
+from app.operations.users import groups, import_records, import_runner, import_uploads
 from app.rules.actor import Actor
 from app.rules.audit.events import event_type_for_action
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound
@@ -193,6 +193,38 @@ def test_attributes_are_imported_merged_and_checked(make: Any) -> None:
     ended = bring_in(actor, json.dumps(rows), file_format="json", on_existing="update")
     assert counts(ended) == ("done", 0, 1, 0, 3)
     assert find_user_by_email(acme.id, "ada@a.example").attributes == {"department": "Fruit", "grade": 4}
+
+
+def test_users_are_imported_into_groups(make: Any) -> None:
+    acme = make.organization()
+    actor = admin(make, acme)
+    drivers, pickers = (
+        groups.create_group(actor, acme.slug, {"name": name}) for name in ("Drivers; night", "Pickers")
+    )
+    make.user(acme, email="bob@a.example")
+    register_unverified(acme, "mallory@a.example")
+    groups.add_member(actor, acme.slug, pickers.public_id, {"email": "bob@a.example"})
+    text = (
+        "email,groups\n"
+        'ada@a.example,"[""drivers; night"", ""Pickers""]"\n'
+        'bob@a.example,"[""Drivers; night"", ""Pickers""]"\n'
+        "mallory@a.example,Pickers\n"
+        "cleo@a.example,pickers; PICKERS ;\n"
+        "dan@a.example,Pickers;Sorters\n"
+    )
+    for dry in (True, False):
+        ended = bring_in(actor, text, dry=dry, on_existing="update")
+        assert counts(ended)[1:] == (2, 1, 0, 2), reasons(actor, ended)
+        assert reasons(actor, ended) == {
+            4: [("groups", "email_unverified")],
+            6: [("groups", "unknown_group")],
+        }
+    assert [
+        [member.user.email for member in groups.list_members(actor, acme.slug, group.public_id).items]
+        for group in (drivers, pickers)
+    ] == [["ada@a.example", "bob@a.example"], ["ada@a.example", "bob@a.example", "cleo@a.example"]]
+    assert events(acme, "user.imported")[0].after["groups"] == ["Drivers; night", "Pickers"]
+    assert counts(bring_in(actor, text, on_existing="update"))[1:] == (0, 0, 3, 2)
 
 
 def test_unverified_user_does_not_get_imported_roles(make: Any) -> None:
