@@ -136,6 +136,8 @@ MAPPINGS: list[dict[str, Any]] = [
     {"claim": "permissions", "source": "roles", "targets": ["id_token", "access_token"]},
     {"claim": "mail", "source": "email", "targets": ["access_token", "userinfo"]},
     {"claim": "name", "source": "attributes.department", "targets": ["userinfo"]},
+    {"claim": "realm_access.roles", "source": "roles", "targets": ["access_token"]},
+    {"claim": "realm_access.in.groups", "source": "groups", "targets": ["access_token"]},
 ]
 
 
@@ -176,16 +178,29 @@ def mapped(app_flow: Flow) -> Flow:
             "openid roles",
             {
                 "id_token": {"permissions": ["editor", "reader"]},
-                "access_token": {"permissions": ["editor", "reader"]},
+                "access_token": {
+                    "permissions": ["editor", "reader"],
+                    "realm_access": {"roles": ["editor", "reader"]},
+                },
             },
         ),
-        ("openid groups", {}),
+        ("openid groups", {"access_token": {"realm_access": {"in": {"groups": ["Drivers", "Pickers"]}}}}),
+        (
+            "openid groups roles",
+            {
+                "id_token": {"permissions": ["editor", "reader"]},
+                "access_token": {
+                    "permissions": ["editor", "reader"],
+                    "realm_access": {"roles": ["editor", "reader"], "in": {"groups": ["Drivers", "Pickers"]}},
+                },
+            },
+        ),
     ],
 )
 def test_mapped_claim_needs_the_scope_of_its_source_and_goes_to_its_targets(
     mapped: Flow, scope: str, expected: dict[str, dict[str, Any]]
 ) -> None:
-    names = {mapping["claim"] for mapping in MAPPINGS}
+    names = {app_claims.claim_path(mapping["claim"])[0] for mapping in MAPPINGS}
     for target, claims in received(mapped, scope).items():
         released = {name: value for name, value in claims.items() if name in names}
         if target == "id_token" and "profile" in scope:
@@ -234,6 +249,12 @@ def test_removed_attribute_is_not_released(mapped: Flow) -> None:
         ({"claim": "x", "source": "groups", "targets": ["cookie"]}, "targets[0]", "not_allowed"),
         ({"claim": "x", "source": "groups", "scope": "openid"}, "scope", "unknown_field"),
         ({"claim": "badge", "source": "groups"}, "claim", "duplicate"),
+        ({"claim": "badge.groups", "source": "groups"}, "claim", "duplicate"),
+        ({"claim": "cnf.jkt", "source": "groups"}, "claim", "reserved"),
+        ({"claim": "address.country", "source": "groups"}, "claim", "reserved"),
+        ({"claim": "roles.all", "source": "groups"}, "claim", "reserved"),
+        ({"claim": "a..b", "source": "groups"}, "claim", "invalid_claim"),
+        ({"claim": "a.", "source": "groups"}, "claim", "invalid_claim"),
     ],
 )
 def test_invalid_mapping_is_rejected_and_names_the_field(

@@ -20,6 +20,7 @@ from app.rules.clients.app_claims import (
     ACCESS_TOKEN,
     ATTRIBUTE_PREFIX,
     ID_TOKEN,
+    nest_claims,
     role_keys,
     sources_of_claims,
     within_size,
@@ -74,7 +75,7 @@ def load_app_claims(
         values |= {f"{ATTRIBUTE_PREFIX}{key}": value for key, value in custom.items()}
         values |= claims_for(user.claims, (), used)
     claims = {name: values[source] for name, source in sources.items() if source in values}
-    return within_size(claims) if target in (ID_TOKEN, ACCESS_TOKEN) else claims
+    return nest_claims(within_size(claims) if target in (ID_TOKEN, ACCESS_TOKEN) else claims)
 
 
 def _read_list(client: ClientSnapshot, user_id: UUID, source: str) -> Any:

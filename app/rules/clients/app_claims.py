@@ -54,12 +54,39 @@ def _role_key_problem(value: str) -> FieldProblem | None:
     return FieldProblem("invalid_key", message)
 
 
+def claim_path(name: str) -> tuple[str, ...]:
+    """Return the names of the objects that the claim is in, from the outermost, and its own.
+
+    ``realm_access.roles`` is ``roles`` in the object ``realm_access``. The name of a namespaced claim, such as
+    ``https://acme.example/roles``, is literal.
+    """
+    return (name,) if any(mark in name for mark in ":/#") else tuple(name.split("."))
+
+
+def nest_claims(claims: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the claims with each one in the objects that its name says."""
+    nested: dict[str, Any] = {}
+    for name, value in claims.items():
+        *outer, last = claim_path(name)
+        place = nested
+        for part in outer:
+            place = place.setdefault(part, {})
+        place[last] = value
+    return nested
+
+
 def _claim_problem(value: str) -> FieldProblem | None:
-    if value in RESERVED_CLAIMS:
+    outermost, *inner = claim_path(value)
+    if outermost in RESERVED_CLAIMS:
         return FieldProblem(
-            "reserved", f"The claim {value} is reserved for the protocol. Choose another name."
+            "reserved", f"The claim {outermost} is reserved for the protocol. Choose another name."
         )
-    if _CLAIM.fullmatch(value) is None:
+    if inner and outermost in (GROUPS, ROLES, *STANDARD_SOURCES):
+        message = (
+            f"The claim {outermost} has a value of its own and cannot contain others. Choose another name."
+        )
+        return FieldProblem("reserved", message)
+    if not all((outermost, *inner)) or _CLAIM.fullmatch(value) is None:
         message = "Use 1 to 100 letters, digits and the characters _ . : / # - and begin with a letter."
         return FieldProblem("invalid_claim", message)
     return None
@@ -82,7 +109,10 @@ class ClaimMapping(Shape):
     claim: Annotated[
         str,
         Rule(_claim_problem, (("pattern", f"^{_CLAIM.pattern}$"),)),
-        described("The name of the claim. Those of the protocol are reserved."),
+        described(
+            "The name of the claim. Those of the protocol are reserved. Dots lead into objects, as in "
+            "`realm_access.roles`, unless the name contains `:`, `/` or `#`."
+        ),
     ]
     source: Annotated[
         str,
@@ -99,8 +129,16 @@ class ClaimMapping(Shape):
     ] = TARGETS
 
 
-def check_mappings(errors: ValidationErrors, sent: Iterable[Any], attributes: Iterable[Attribute]) -> None:
-    """Add what is wrong with the sources of new mappings. ``attributes`` are the organization's."""
+def check_mappings(errors: ValidationErrors, sent: Collection[Any], attributes: Iterable[Attribute]) -> None:
+    """Add what is wrong with new mappings together and their sources. ``attributes`` are the organization's."""
+    names = [entry.get("claim") if isinstance(entry, Mapping) else None for entry in sent]
+    paths = {claim_path(name) for name in names if isinstance(name, str)}
+    for position, name in enumerate(names):
+        path = claim_path(name) if isinstance(name, str) else ()
+        outer = next((path[:size] for size in range(1, len(path)) if path[:size] in paths), None)
+        if outer:
+            message = f"The claim {'.'.join(outer)} has a value of its own. Rename one of the two."
+            errors.add(f"claim_mappings[{position}].claim", "duplicate", message)
     known = (GROUPS, ROLES, *STANDARD_SOURCES, *(f"{ATTRIBUTE_PREFIX}{each.key}" for each in attributes))
     for position, entry in enumerate(sent):
         claim, source = (
