@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import event, select
 
 from app.extensions import db
 from app.models.user import RoleAssignment, User, UserImport, UserImportPart
@@ -175,6 +175,28 @@ def test_existing_user_is_skipped_or_updated(make: Any) -> None:
         {"name": "Ada Lovelace", "profile": {"phone_number": "+41446681800"}}
     ]
     assert counts(bring_in(actor, text, on_existing="update")) == ("done", 0, 0, 1, 0)
+
+
+def test_unchanged_rows_cost_no_query_each(make: Any) -> None:
+    """A file that is imported again a week later has mostly these."""
+    acme = make.organization()
+    actor = admin(make, acme)
+    bring_in(actor, user_rows(40))
+    statements: list[str] = []
+
+    def note(*told: Any) -> None:
+        statements.append(told[2])
+
+    counted = []
+    event.listen(db.engine, "before_cursor_execute", note)
+    try:
+        for count in (1, 40):
+            assert counts(bring_in(actor, user_rows(count), on_existing="update")) == ("done", 0, 0, count, 0)
+            counted.append(len(statements))
+            statements.clear()
+    finally:
+        event.remove(db.engine, "before_cursor_execute", note)
+    assert counted[0] == counted[1]
 
 
 def test_attributes_are_imported_merged_and_checked(make: Any) -> None:
