@@ -111,7 +111,9 @@ def find_unknown(
 
 def suggestion(name: str, known: Collection[str], synonyms: Mapping[str, str] | None = None) -> str:
     """Return `` Did you mean "redirect_uris"?``, or nothing if no known name is similar."""
-    meant = (synonyms or {}).get(name) or next(iter(get_close_matches(name[:100], known, 1, 0.6)), None)
+    meant = (synonyms or {}).get(name.lower()) or next(
+        iter(get_close_matches(name[:100], known, 1, 0.6)), None
+    )
     return f' Did you mean "{meant}"?' if meant else ""
 
 

@@ -261,7 +261,10 @@ def _require_allowed(part: ImportPart, imported: ImportedUser) -> None:
     default_roles = part.organization.settings["authentication"]["registration"]["default_roles"]
     for role in imported.roles:
         if role not in known:
-            message = f"There is no role {role[:64]!r}. Available roles: {', '.join(known)}."
+            message = (
+                f"There is no role {role[:64]!r}. Available roles: {', '.join(known)}. For roles in your apps, use"
+                " groups."
+            )
             raise InvalidInput(message, field="roles", code="unknown_role")
         # As everywhere else. Users who register themselves get the default roles anyway.
         if role not in default_roles and not part.importer.has_permission("admins:write"):

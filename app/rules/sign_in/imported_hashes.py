@@ -313,7 +313,8 @@ def _of_document(exported: Mapping[str, Any]) -> ImportedHash:
     iterations, salt, digest = exported.get("iterations"), exported.get("salt"), exported.get("value")
     if exported.keys() != _DOCUMENT_FIELDS or not isinstance(salt, str) or not isinstance(digest, str):
         fields = ", ".join(sorted(_DOCUMENT_FIELDS))
-        raise UnsupportedHash("unknown_hash", f"A hash object must have exactly the fields {fields}.")
+        message = f"A hash object must have exactly the fields {fields}, or Keycloak's credentialData and secretData."
+        raise UnsupportedHash("unknown_hash", message)
     if name not in ("pbkdf2", "pbkdf2-sha256", "pbkdf2-sha512"):
         message = (
             "The algorithm must be pbkdf2, pbkdf2-sha256 or pbkdf2-sha512. Write argon2 hashes in PHC format, or send "

@@ -50,6 +50,11 @@ SYNONYMS = {
     "lastname": "family_name",
     "surname": "family_name",
     "display_name": "name",
+    "displayname": "name",
+    "user_metadata": "attributes",
+    "app_metadata": "attributes",
+    "mobile": "phone_number",
+    "credentials": "password_hash",
     "phone": "phone_number",
     "verified": "email_verified",
     "enabled": "status",
@@ -154,6 +159,13 @@ class _ArrayReader:
     def _advance(self, char: str) -> None:
         if char == self._expected and char in "[,":
             self._expected = "{"
+        elif char == "{" and self._expected == "[":
+            raise _unreadable(
+                lazy_gettext(
+                    "The file begins with an object, but must be one array of users, [{…}, {…}]. If it has one object"
+                    " per line, name it .ndjson, or send it as application/x-ndjson."
+                )
+            )
         elif char == "]" and (self._expected == "," or (self._expected == "{" and not self._count)):
             self._expected = ""
         else:

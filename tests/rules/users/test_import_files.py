@@ -144,7 +144,8 @@ def test_invalid_csv_is_rejected_with_position(content: bytes | str, words: str)
     ("content", "words"),
     [
         ("", "ends too early"),
-        ("{}", "one array"),
+        ("{}", "begins with an object"),
+        ('{"email": "a@a.example"}\n{"email": "b@a.example"}\n', "application/x-ndjson"),
         ("[{}", "ends too early"),
         ("[{},]", "item 2 is not an object"),
         ("[,{}]", "item 1 is not an object"),

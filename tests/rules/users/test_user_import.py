@@ -105,3 +105,19 @@ def test_invalid_field_is_rejected_by_name(field: str, value: Any, code: str) ->
         validate_imported_user({**GOOD, "gender": "x" * 99, field: value})
     found = {error.field: error.code for error in refusal.value.errors}
     assert found == {field: code, "gender": "too_long"}
+
+
+@each(
+    ("field", "meant"),
+    [
+        ("firstName", "given_name"),
+        ("displayName", "name"),
+        ("emailVerified", "email_verified"),
+        ("app_metadata", "attributes"),
+        ("credentials", "password_hash"),
+    ],
+)
+def test_field_of_another_product_gets_suggestion(field: str, meant: str) -> None:
+    with pytest.raises(InvalidInput) as refusal:
+        validate_imported_user({**GOOD, field: "x"})
+    assert refusal.value.errors[0].message.endswith(f'Did you mean "{meant}"?')
