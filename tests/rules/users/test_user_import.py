@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from app.rules.directory.attributes import Attribute
 from app.rules.errors import InvalidInput
-from app.rules.users.user_import import validate_imported_user
+from app.rules.users.user_import import read_rows, validate_imported_user
 from tests.support.cases import each
+from tests.support.servers import ROOT
 
 GOOD = {"email": "Ada@A.example"}
 
@@ -121,3 +126,81 @@ def test_field_of_another_product_gets_suggestion(field: str, meant: str) -> Non
     with pytest.raises(InvalidInput) as refusal:
         validate_imported_user({**GOOD, field: "x"})
     assert refusal.value.errors[0].message.endswith(f'Did you mean "{meant}"?')
+
+
+SALT = "c2l4dGVlbiBieXRlcyBvaw=="
+BCRYPT = "$2b$10$" + "a" * 53
+KEYCLOAK = {
+    "realm": "acme",
+    "users": [
+        {
+            "id": "8d1c",
+            "username": "ada",
+            "email": "ada@a.example",
+            "emailVerified": True,
+            "enabled": False,
+            "firstName": "Ada",
+            "lastName": "Lovelace",
+            "groups": ["/staff"],
+            "realmRoles": ["editor", "default-roles-acme", "offline_access"],
+            "credentials": [
+                {"type": "otp", "secretData": "{}", "credentialData": "{}"},
+                {
+                    "type": "password",
+                    "secretData": json.dumps({"value": SALT, "salt": SALT, "additionalParameters": {}}),
+                    "credentialData": json.dumps({"hashIterations": 27500, "algorithm": "pbkdf2-sha256"}),
+                },
+            ],
+        },
+        {"id": "9e2d", "username": "robot"},
+    ],
+}
+AUTH0 = [
+    {"user_id": "auth0|1", "email": "ada@a.example", "email_verified": True, "name": "Ada", "blocked": True},
+    {"_id": {"$oid": "60425"}, "email": "bob@a.example", "passwordHash": BCRYPT, "tenant": "acme"},
+]
+FIREBASE = {
+    "users": [
+        {
+            "localId": "Zx1",
+            "email": "ada@a.example",
+            "emailVerified": True,
+            "disabled": True,
+            "displayName": "Ada",
+            "phoneNumber": "+41446681800",
+            "salt": SALT,
+            "passwordHash": "A" * 86 + "==",
+        },
+        {"localId": "Zx2", "phoneNumber": "+41446681801"},
+    ]
+}
+
+
+@each(
+    ("product", "export", "parameters", "schemes", "notes"),
+    [
+        ("keycloak", KEYCLOAK, [], ["pbkdf2-sha256 27500"], "no email: 9e2d\ngroup: /staff\ngroup: editor\n"),
+        ("auth0", AUTH0, [], [None, "bcrypt 10"], ""),
+        ("firebase", FIREBASE, ["A" * 86 + "==", "Bw==", "8", "14"], ["firescrypt 14 8 1"], "no email: Zx2\n"),
+    ],
+)  # fmt: skip
+def test_example_makes_rows_of_what_another_product_exports(
+    product: str, export: Any, parameters: list[str], schemes: list[str | None], notes: str, tmp_path: Path
+) -> None:
+    """The program of docs/guides/migrate.md."""
+    lines = export if isinstance(export, list) else [export]
+    (tmp_path / "export").write_text("\n".join(json.dumps(line) for line in lines))
+    program = ROOT / "docs/examples/users_for_import.py"
+    done = subprocess.run(
+        [sys.executable, program, product, tmp_path / "export", *parameters],
+        capture_output=True,
+        check=True,
+    )
+    assert done.stderr.decode() == notes
+    old_id = Attribute("old_id", "Old ID", "string")
+    users = [validate_imported_user(row.fields, [old_id]) for row in read_rows([done.stdout], "ndjson")]
+    assert [user.password_scheme for user in users] == schemes
+    ada = users[0]
+    assert (ada.email, ada.email_verified, ada.status) == ("ada@a.example", True, "disabled")
+    assert ada.attributes["old_id"] in ("8d1c", "auth0|1", "Zx1")
+    assert ada.groups == (("/staff", "editor") if product == "keycloak" else ())
