@@ -37,6 +37,7 @@ def test_row_with_all_fields_is_accepted() -> None:
             "status": "disabled",
             "phone_number": "+41 44 668 18 00",
             "birthdate": "1815-12-10",
+            "locale": "en_GB",
             "address": {"country": "England"},
             "address.locality": "London",
             "password_hash": "$2b$12$" + "a" * 53,
@@ -47,6 +48,7 @@ def test_row_with_all_fields_is_accepted() -> None:
     assert user.profile == {
         "phone_number": "+41446681800",
         "birthdate": "1815-12-10",
+        "locale": "en-GB",
         "address": {"locality": "London", "country": "England"},
     }
     assert (user.password_scheme, user.password_hash) == ("bcrypt 12", "$2b$12$" + "a" * 53)
