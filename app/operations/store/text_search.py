@@ -22,7 +22,6 @@ def take_search_slot(organization_id: str, part: str | None) -> AbstractContextM
     return SEARCHES.take(organization_id) if part else nullcontext()
 
 
-
 class contains_part(FunctionElement[bool]):  # noqa: N801 - a function of SQL
     """Whether the text has the part, a parameter whose value ``searched_part`` returns.
 

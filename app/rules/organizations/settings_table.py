@@ -352,7 +352,7 @@ _ROWS: tuple[tuple[str, SettingKind, Any, str], ...] = (
     ("authentication.sessions.max_per_user", Number(1, 1000), None, lazy_gettext("Maximum number of sessions per user. null means no limit.")),
     ("authentication.registration.mode", _choice("closed", "invite", "open"), "invite", lazy_gettext("How users join: not at all, by invitation, or also by signing up.")),
     ("authentication.registration.allowed_email_domains", StringList(Text(253, "domain"), 100), [], lazy_gettext("Email domains that may sign up. Empty means any.")),
-    ("authentication.registration.verify_email", Boolean(), True, lazy_gettext("Users must verify their email address before they can sign in.")),
+    ("authentication.registration.verify_email", Boolean(), True, lazy_gettext("Users who sign up must verify their email address before they can sign in.")),
     ("authentication.registration.default_roles", StringList(Text(40, "role"), 10), ["member"], lazy_gettext("Roles of users who sign up.")),
     ("authentication.registration.invitation_ttl_seconds", Number(HOUR, 30 * DAY), 7 * DAY, lazy_gettext("How long an invitation can be accepted.")),
     ("authentication.recovery.password_reset", Boolean(), True, lazy_gettext("Users can reset a forgotten password by email.")),
