@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 
 import click
@@ -33,7 +34,12 @@ def before_serving(*, demo_app_url: str | None = None) -> dict[str, str]:
     require_master_key()
     require_current_database()
     if doctor.has_pending_migrations():
-        _say("Updating the database schema.")
+        if doctor.has_schema():
+            _say("Updating the database schema.")
+        else:
+            _say("Creating the database schema.")
+            # Dozens of steps that follow each other at once would hide the setup link.
+            logging.getLogger("alembic.runtime.migration").setLevel(logging.WARNING)
         upgrade()
     if demo_app_url is not None:
         if setup.is_set_up() and not demo.has_demo():

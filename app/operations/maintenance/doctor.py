@@ -90,6 +90,14 @@ def require_database() -> None:
         raise DatabaseUnavailable(f"{finding.message}. {finding.fix}")
 
 
+def has_schema() -> bool:
+    """Return whether the database has been migrated before, to any release."""
+    from alembic.runtime.migration import MigrationContext
+
+    with engines()[0].connect() as connection:
+        return bool(MigrationContext.configure(connection).get_current_heads())
+
+
 def has_pending_migrations() -> bool:
     """Return whether the schema is older than this release's. A newer schema is compatible."""
     # Workers import this module too but do not need Alembic, which takes eleven megabytes.
