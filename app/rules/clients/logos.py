@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+from contextlib import suppress
 
 MAX_BYTES = 256 * 1024
 MAX_PIXELS = 2048 * 2048
@@ -28,6 +29,19 @@ def render_logo(content: bytes, *, formats: tuple[str, ...] = FORMATS, max_bytes
     # Imported on first use, because it takes megabytes of memory that most workers never need.
     from PIL import Image, ImageOps
 
+    # Pillow's decoders and its reader of metadata raise these for broken files.
+    broken = (
+        OSError,
+        SyntaxError,
+        ValueError,
+        EOFError,
+        IndexError,
+        KeyError,
+        TypeError,
+        struct.error,
+        Image.DecompressionBombError,
+        Image.DecompressionBombWarning,
+    )
     if len(content) > max_bytes:
         raise InvalidImage(f"it is larger than {max_bytes // 1024} KiB")
     # Compressed data never contains the two bytes of a marker.
@@ -41,23 +55,12 @@ def render_logo(content: bytes, *, formats: tuple[str, ...] = FORMATS, max_bytes
             frame = image.convert("RGBA")
     except InvalidImage:
         raise
-    # Pillow's decoders raise these for broken files.
-    except (
-        OSError,
-        SyntaxError,
-        ValueError,
-        EOFError,
-        IndexError,
-        KeyError,
-        TypeError,
-        struct.error,
-        Image.DecompressionBombError,
-        Image.DecompressionBombWarning,
-    ) as error:
+    except broken as error:
         raise InvalidImage(f"it cannot be read as {_join_formats(formats)}") from error
     frame.thumbnail((MAX_SIDE, MAX_SIDE))
-    # A camera stores how it was held instead of turning the pixels.
-    ImageOps.exif_transpose(frame, in_place=True)
+    # A camera stores how it was held instead of turning the pixels. Without readable metadata the picture is complete.
+    with suppress(*broken):
+        ImageOps.exif_transpose(frame, in_place=True)
     # A new image drops everything read from the file's metadata, such as colour profile and comments.
     logo = Image.new("RGBA", frame.size)
     logo.paste(frame)

@@ -34,10 +34,11 @@ def test_small_image_keeps_its_size() -> None:
         assert logo.size == (16, 20)
 
 
-@each("orientation, size", [(1, (256, 128)), (6, (128, 256))])
-def test_image_is_turned_as_the_camera_was_held(orientation: int, size: tuple[int, int]) -> None:
-    exif = Image.Exif()
-    exif[ExifTags.Base.Orientation] = orientation
+@each("orientation, size", [(1, (256, 128)), (6, (128, 256)), (b"Exif\0\0not readable", (256, 128))])
+def test_image_is_turned_as_the_camera_was_held(orientation: object, size: tuple[int, int]) -> None:
+    exif: Image.Exif | bytes = orientation if isinstance(orientation, bytes) else Image.Exif()
+    if isinstance(exif, Image.Exif):
+        exif[ExifTags.Base.Orientation] = orientation
     with Image.open(io.BytesIO(render_logo(make_image("JPEG", exif=exif)))) as logo:
         assert logo.size == size
 
