@@ -111,9 +111,12 @@ def sign_in_page(organization: str) -> Response:
     """Sign in with email and password, then return to the app or page that asked for it.
 
     ``request`` is the token of a pending authorization request, ``next`` a path of this service, ``reauthenticate``
-    asks for the password even with a session, and ``account=another`` means that another user will sign in.
+    asks for the password even with a session, ``account=another`` means that another user will sign in, and ``emailed``
+    that an email has the link.
     """
     org = get_organization_by_slug(organization, fresh=False)
+    if "emailed" in request.args and not open_request(org):
+        return redirect(f"/organizations/{org.slug}/login", 303)
     pending = pending_request(org)
     form = SignInForm()
     if form.validate_on_submit():

@@ -89,8 +89,11 @@ def send(
 
 
 def link_to_page(url: str, authorization_request: str | None) -> str:
-    """Return the URL with the token of the authorization request to which the user returns after its page, if any."""
-    return f"{url}?request={authorization_request}" if authorization_request else url
+    """Return the URL with the token of the authorization request to which the user returns after its page, if any.
+
+    ``emailed`` tells the page that the request may have ended, or be another browser's.
+    """
+    return f"{url}?request={authorization_request}&emailed=1" if authorization_request else url
 
 
 def require_quota(organization: OrganizationSnapshot, to: str, template: str) -> None:
