@@ -22,13 +22,13 @@ _INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 # Letters, marks and symbols that are drawn as nothing: the grapheme joiner, fillers, Khmer inherent vowels, and the
 # blank of Braille.
 _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
-_JOINERS = frozenset("\u200c\u200d")
+_EMOJI_JOINER = "\u200d"
+_JOINERS = frozenset(f"\u200c{_EMOJI_JOINER}")
 # The first words of the names of characters in scripts that use joiners.
 _JOINING = (
     "ARABIC ", "SYRIAC ", "DEVANAGARI ", "BENGALI ", "GURMUKHI ", "GUJARATI ", "ORIYA ", "TAMIL ", "TELUGU ",
     "KANNADA ", "MALAYALAM ", "SINHALA ", "MYANMAR ", "KHMER ",
 )  # fmt: skip
-_SELECTOR = ("VARIATION SELECTOR-", "MONGOLIAN FREE VARIATION SELECTOR ")
 
 
 class FieldProblem(Struct, frozen=True):
@@ -173,31 +173,44 @@ def type_name(value: Any) -> str:
 def has_invisible_character(text: str) -> bool:
     """Return whether the text has a character that cannot be seen, reorders the others or breaks the line.
 
-    Variation selectors are allowed where they choose the form of an emoji or an ideograph, joiners within emojis and
-    words of scripts that are not written without them, such as Persian and Sinhala.
+    Variation selectors are allowed where they choose the form of an emoji, an ideograph or a Mongolian letter, joiners
+    within emojis and words of scripts that are not written without them, such as Persian and Sinhala.
     """
     if text.isascii():
         return not text.isprintable()
     return any(
-        not _is_joined(before, after)
+        not _is_joined(before, char, after)
         if char in _JOINERS
         else char in _BLANK
-        or (unicodedata.name(char, "").startswith(_SELECTOR) and not _has_forms(before))
+        or _is_stray_selector(before, char)
         or unicodedata.category(char) in _INVISIBLE_CATEGORIES
         for before, char, after in zip(f" {text}", text, f"{text[1:]} ", strict=False)
     )
 
 
-def _is_joined(before: str, after: str) -> bool:
-    is_emoji = before == "\ufe0f" or _has_forms(before)
-    is_word = unicodedata.name(before, "").startswith(_JOINING) and unicodedata.name(after, "").startswith(
-        _JOINING
+def _is_joined(before: str, joiner: str, after: str) -> bool:
+    if joiner == _EMOJI_JOINER and (before == "\ufe0f" or _is_emoji(before)):
+        return _is_emoji(after)
+    return all(unicodedata.name(char, "").startswith(_JOINING) for char in (before, after))
+
+
+def _is_stray_selector(before: str, char: str) -> bool:
+    name = unicodedata.name(char, "")
+    if name.startswith("MONGOLIAN FREE VARIATION SELECTOR "):
+        return not unicodedata.name(before, "").startswith("MONGOLIAN LETTER ")
+    if not name.startswith("VARIATION SELECTOR-"):
+        return False
+    # The first 16 choose between the text and the picture of an emoji, the others between forms of an ideograph.
+    is_for_emoji = char <= "\ufe0f"
+    return not (
+        _is_emoji(before) if is_for_emoji else unicodedata.name(before, "").startswith("CJK UNIFIED ")
     )
-    return is_word or (is_emoji and _has_forms(after))
 
 
-def _has_forms(char: str) -> bool:
-    return unicodedata.category(char) == "So" or unicodedata.east_asian_width(char) == "W"
+def _is_emoji(char: str) -> bool:
+    # Wide characters are emojis too, such as skin tones, but most are letters of East Asian scripts.
+    category = unicodedata.category(char)
+    return category == "So" or (unicodedata.east_asian_width(char) == "W" and category[0] in "SP")
 
 
 def _has_stacked_marks(text: str) -> bool:

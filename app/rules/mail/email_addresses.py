@@ -61,7 +61,8 @@ def _level(text: str) -> str:
 
 
 def _has_hidden_character(text: str) -> bool:
-    return has_invisible_character(text) or any(unicodedata.category(char) in {"Cf", "Zs"} for char in text)
+    # Each by itself, so that no selector or joiner has a neighbour that allows it: two forms would be two accounts.
+    return any(has_invisible_character(char) or unicodedata.category(char) == "Zs" for char in text)
 
 
 def _mixes_scripts(text: str) -> bool:
