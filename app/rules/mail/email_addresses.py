@@ -19,6 +19,8 @@ MAX_TYPED_LENGTH = 320
 _LOCAL_PART = re.compile(r"[^\s.\"(),:;<>@\[\\\]]+(?:\.[^\s.\"(),:;<>@\[\\\]]+)*")
 _WORD = re.compile(r"[^\W\d_]+")
 _ALIKE = {"LATIN", "GREEK", "CYRILLIC"}
+# Cyrillic and Greek letters that are drawn like a Latin one, as a small letter or a capital.
+_LIKE_LATIN = frozenset("авеһіјкмнорстухѕԁԛԝӏү" + "αβγεζηικμνορτυχωϲϳ")
 _JOINERS = {0x200C: None, 0x200D: None}
 
 
@@ -28,7 +30,8 @@ def canonical_email(text: str) -> str | None:
     Unicode compatibility forms and letter case are levelled and the domain is written in ASCII (IDNA 2008
     with the UTS 46 mapping), because mail systems do not tell these apart. Accents and ``ß`` stay: to a mail
     system ``straße@…`` and ``strasse@…`` are two mailboxes, so they are two accounts (TK-4). A word may not mix Latin,
-    Greek and Cyrillic letters, which look alike: browsers show such domains in their encoded form.
+    Greek and Cyrillic letters, which look alike: browsers show such domains in their encoded form. Beside a Latin word,
+    no other may consist of letters that look like Latin ones only, such as the initial of a name.
     """
     typed = text.strip()
     # UTS 46 would remove invisible characters from the domain, but pages show the address as it was typed. It keeps the
@@ -41,7 +44,8 @@ def canonical_email(text: str) -> str | None:
         return None
     if _LOCAL_PART.fullmatch(local_part) is None or _has_hidden_character(local_part):
         return None
-    if _mixes_scripts(local_part) or _mixes_scripts(domain):
+    # Separately for tags and labels: ``иван+shop`` and ``росса.com`` are common.
+    if any(map(_mixes_scripts, (*local_part.split("+"), *domain.split(".")))):
         return None
     ascii_domain = _ascii_domain(domain)
     if ascii_domain is None:
@@ -68,10 +72,11 @@ def _has_hidden_character(text: str) -> bool:
 def _mixes_scripts(text: str) -> bool:
     if text.isascii():
         return False
-    return any(
-        len({unicodedata.name(char, "").split(" ")[0] for char in word} & _ALIKE) > 1
-        for word in _WORD.findall(unicodedata.normalize("NFKC", text))
-    )
+    words = _WORD.findall(unicodedata.normalize("NFKC", text).lower())
+    scripts = [{unicodedata.name(char, "").split(" ")[0] for char in word} & _ALIKE for word in words]
+    if any(len(mixed) > 1 for mixed in scripts):
+        return True
+    return {"LATIN"} in scripts and any(_LIKE_LATIN.issuperset(word) for word in words)
 
 
 def _ascii_domain(domain: str) -> str | None:

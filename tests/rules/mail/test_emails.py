@@ -23,6 +23,7 @@ from tests.support.cases import each
         ("e\u0301va@acme.com", "\u00e9va@acme.com"),
         ("ivan.иванов@пример.com", "ivan.иванов@xn--e1afmkfd.com"),
         ("太郎yamada@acme.com", "太郎yamada@acme.com"),
+        ("а.иванов+shop@росса.com", "а.иванов+shop@xn--80a1affa.com"),
     ],
 )
 def test_spellings_of_one_address_have_one_canonical_form(text, canonical):
@@ -69,6 +70,9 @@ def test_accents_and_sharp_s_make_two_addresses(one, other):
         "\u0430da@acme.com",
         "ada@\u0430cme.com",
         "\u03b1da@acme.com",
+        "\u0430.lovelace@acme.com",
+        "ada1\u0430@acme.com",
+        "ada@acme-\u0430.com",
         "ada\ufe0f@acme.com",
         "葛\U000e0100@acme.com",
         "☎\ufe0f@acme.com",
