@@ -267,13 +267,16 @@ def refuse_pending(organization_id: str, receiver: str) -> None:
         count_changed(_UPDATE_BY_ID.where(some).values(done_at=clock.now(), outcome=REFUSED))
 
 
-def _find_pending_ids(organization_id: str, receiver: str) -> Sequence[UUID]:
+def _find_pending_ids(
+    organization_id: str, receiver: str, *conditions: ColumnElement[bool]
+) -> Sequence[UUID]:
     # An UPDATE by receiver would wait for messages that are being enqueued, and lock rows in another order than those
     # by id (deadlocks).
     statement = select(OutboxMessage.id).where(
         OutboxMessage.organization_id == organization_id,
         OutboxMessage.receiver == receiver,
         OutboxMessage.done_at.is_(None),
+        *conditions,
     )
     return db.session.scalars(statement.order_by(OutboxMessage.id)).all()
 
@@ -287,12 +290,16 @@ def _pending_batches(organization_id: str, ids: Sequence[UUID]) -> Iterator[Colu
 
 @transaction
 def _postpone(message: Message, *, only_this_message: bool = False) -> None:
-    """Postpone all messages of the receiver, or only this one, and give up those that would expire before."""
+    """Postpone all messages of the receiver, or only this one, and give up those that would expire before.
+
+    Messages that wait for longer already are not touched, so that each new one does not cost an update of all others.
+    """
     now = clock.now()
     retry_at = now + retry_delay(message.attempts, _jitter.random())
+    is_due_before = (OutboxMessage.available_at < retry_at) | (OutboxMessage.id == message.id)
     ids: Sequence[UUID] = [message.id]
     if not only_this_message:
-        ids = _find_pending_ids(message.organization_id, message.receiver)
+        ids = _find_pending_ids(message.organization_id, message.receiver, is_due_before)
     given_up = 0
     for some in _pending_batches(message.organization_id, ids):
         given_up += count_changed(
@@ -301,9 +308,7 @@ def _postpone(message: Message, *, only_this_message: bool = False) -> None:
             )
         )
         count_changed(
-            _UPDATE_BY_ID.where(
-                some, (OutboxMessage.available_at < retry_at) | (OutboxMessage.id == message.id)
-            ).values(
+            _UPDATE_BY_ID.where(some, is_due_before).values(
                 available_at=retry_at,
                 attempts=case(
                     (OutboxMessage.attempts < message.attempts, message.attempts),

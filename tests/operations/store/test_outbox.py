@@ -188,6 +188,28 @@ def test_dead_receiver_costs_one_attempt_per_delay(make: Factory, receivers: Rec
     assert [row for row in rows() if row[0] == "alive"] == [("alive", 1, "delivered")]
 
 
+def test_new_message_to_a_dead_receiver_does_not_update_those_that_wait(
+    make: Factory, receivers: Receivers, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    organization = make.organization().id
+    put(organization, *["dead"] * 4)
+    receivers.answers["dead"] = fail
+    assert deliver_due() == 1
+    move(available_at=clock.now() + timedelta(hours=1), attempts=9)
+    put(organization, "dead")
+    postponed: list[int] = []
+    batches = outbox._pending_batches
+
+    def count(organization_id: str, ids: Any) -> Any:
+        postponed.append(len(ids))
+        return batches(organization_id, ids)
+
+    monkeypatch.setattr(outbox, "_pending_batches", count)
+    assert deliver_due() == 1
+    assert postponed == [1]
+    assert [attempts for _, attempts, _ in rows()] == [9, 9, 9, 9, 1]
+
+
 @pytest.mark.mariadb
 def test_postponing_locks_messages_by_their_primary_key(
     app: Flask, make: Factory, receivers: Receivers, database: Database
