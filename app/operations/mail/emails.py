@@ -44,8 +44,8 @@ MAX_TO_CHOSEN_ADDRESSES_PER_DAY = 2_000
 # Values that are URLs, events and what members write to their administrators. All others are names.
 _WITH_LINKS = frozenset({"action", "apps", "forgot", "link", "message", "reason", "security", "url", "where"})
 _WORD_JOINER = "\u2060"
-# The dot of a domain, also as wide scripts write it, and the colon of a scheme.
-_LINK_SIGN = re.compile(r"[.。．｡](?=[^\W\d]{2})|:(?=//)")
+# The dot of a domain, also as wide scripts write it, and the colon of a scheme. A vowel of ".भारत" is a mark.
+_LINK_SIGN = re.compile(r"[.。．｡](?=[^\W\d](?:[^\W\d]|[^\x00-\x7f]))|:(?=//)")
 
 
 class Email(Struct, frozen=True):
