@@ -25,6 +25,9 @@ from app.rules.identifiers import public_id
 
 _SENT = rate_limits.bucket_key("emails")
 _HOUR = timedelta(hours=1)
+# Anybody can cause these by the forms to sign up and for a forgotten password. They may use half of the hour, so that
+# nobody can delay a notice about security by them.
+_CAUSED_BY_ANYBODY = frozenset({"account_exists", "confirm_registration", "password_reset"})
 
 
 def register() -> None:
@@ -38,7 +41,8 @@ def deliver(message: Message) -> None:
 
     Raises DeliveryRejected if the server rejects it permanently or it has expired, DeliveryDeferred if the server does
     not accept this email now, OutgoingRequestFailed if it accepts none, and DeliveryPaused while the organization has
-    sent ``limits.emails_per_hour``. Audit: ``mail.refused``, and ``mail.delayed`` once an hour.
+    sent ``limits.emails_per_hour``, or half of it for an email that anybody can cause. Audit: ``mail.refused``, and
+    ``mail.delayed`` once an hour.
     """
     server = current().mail_server
     if server is None:
@@ -47,8 +51,10 @@ def deliver(message: Message) -> None:
     email = emails.read_email(organization.id, message.payload)
     if email.until is not None and datetime.fromisoformat(email.until) <= clock.now():
         raise DeliveryRejected("its link has expired")
-    if not _has_quota(organization):
-        raise DeliveryPaused(f"{organization.slug} has sent as many emails as it may in an hour")
+    is_by_anybody = email.template in _CAUSED_BY_ANYBODY
+    if not _has_quota(organization, share=0.5 if is_by_anybody else 1):
+        reason = f"{organization.slug} has sent as many emails as it may in an hour"
+        raise DeliveryPaused(reason, only_this_message=is_by_anybody)
     mail = compose(
         organization,
         email.template,
@@ -71,9 +77,9 @@ def deliver(message: Message) -> None:
 
 
 @transaction
-def _has_quota(organization: OrganizationSnapshot) -> bool:
+def _has_quota(organization: OrganizationSnapshot, *, share: float) -> bool:
     limit = _limit(organization)
-    if rate_limits.count_uses(organization.id, _SENT, _HOUR) < limit:
+    if rate_limits.count_uses(organization.id, _SENT, _HOUR) < limit * share:
         return True
     if rate_limits.consume_quota(organization.id, rate_limits.bucket_key("emails delayed"), 1, _HOUR):
         after = {"emails_per_hour": limit}

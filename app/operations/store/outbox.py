@@ -73,7 +73,14 @@ class DeliveryDeferred(Exception):
 
 
 class DeliveryPaused(Exception):
-    """A limit is reached: all messages of the receiver wait. It is expected, and nothing has failed."""
+    """A limit is reached, which is expected: nothing has failed.
+
+    All messages of the receiver wait, or ``only_this_message``.
+    """
+
+    def __init__(self, reason: str, *, only_this_message: bool = False) -> None:
+        super().__init__(reason)
+        self.only_this_message = only_this_message
 
 
 class _Delivery(Struct, frozen=True):
@@ -188,7 +195,7 @@ def deliver(message: Message) -> None:
         _postpone(message, only_this_message=True)
     except DeliveryPaused as error:
         _log.info("messages of kind %s to %s wait: %s", message.kind, message.receiver, error)
-        _postpone(message)
+        _postpone(message, only_this_message=error.only_this_message)
     except DomainError as error:
         # Usually there was no response. The cause names the fault, and a traceback would add nothing.
         _log_failure(message, error.__cause__ or error, with_traceback=False)
