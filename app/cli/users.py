@@ -17,8 +17,9 @@ from app.operations.users.factor_resets import reset_user_factors
 from app.operations.users.import_records import ImportRecord
 from app.operations.users.users import UserRecord, find_user_record
 from app.rules.actor import Actor
+from app.rules.users.import_files import FORMATS, format_of_name
 from app.rules.users.profile import STATUSES
-from app.rules.users.user_import import FORMATS, ON_EXISTING, format_of_name
+from app.rules.users.user_import import ON_EXISTING
 
 users_commands = OperatorGroup("users", help="Users of an organization.")
 _organization = click.option("--organization", required=True, help="ID of the organization.")

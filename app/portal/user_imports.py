@@ -13,7 +13,8 @@ from app.operations.users import import_records, import_uploads
 from app.operations.users.import_records import ImportRecord
 from app.portal.context import PageResponse, PortalContext, allow_large_form, portal_page
 from app.rules.errors import Conflict, DomainError, InvalidInput
-from app.rules.users.user_import import CSV_FIELDS, MAX_FILE_BYTES, MAX_ROWS, format_of_name
+from app.rules.users.import_files import MAX_FILE_BYTES, MAX_ROWS, format_of_name
+from app.rules.users.user_import import CSV_FIELDS
 from app.web.downloads import download
 from app.web.forms import PageForm
 from app.web.languages import gettext, lazy_gettext, number

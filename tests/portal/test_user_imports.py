@@ -12,7 +12,7 @@ from flask.testing import FlaskClient
 
 from app.operations.users import import_runner
 from app.rules.actor import Actor
-from app.rules.users import user_import
+from app.rules.users import import_files
 from tests.support.databases import Database
 from tests.support.importing import LONG_SURNAME, user_rows
 
@@ -105,6 +105,6 @@ def test_upload_without_sign_in_has_ordinary_size_limit(http: FlaskClient, acme:
 
 
 def test_file_size_is_limited(ada: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(user_import, "MAX_FILE_BYTES", 100_000)
+    monkeypatch.setattr(import_files, "MAX_FILE_BYTES", 100_000)
     assert upload(ada, user_rows(5000)) == 400
     assert "Split it into smaller files" in ada.text

@@ -12,7 +12,8 @@ from app.api.representations import Count, CreatedAt, Representation, Slug, Sour
 from app.operations.store.idempotency import IdempotentResult
 from app.operations.users import import_records, import_uploads
 from app.rules.shapes import OneOf, PublicId, SchemaOnly, described
-from app.rules.users.user_import import FORMATS, MAX_FILE_BYTES, ON_EXISTING
+from app.rules.users.import_files import FORMATS, MAX_FILE_BYTES
+from app.rules.users.user_import import ON_EXISTING
 from app.web.bearer import ApiContext, authenticate_again
 from app.web.json_api import (
     UnsupportedMediaType,

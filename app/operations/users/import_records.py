@@ -33,7 +33,8 @@ from app.rules.actor import Actor
 from app.rules.errors import Conflict, FieldError, InvalidInput
 from app.rules.fields import MAX_UNKNOWN
 from app.rules.identifiers import HasPublicId, parse_public_id, public_id
-from app.rules.users.user_import import CSV_FIELDS, REPORT_FIELDS, as_cell, as_cells
+from app.rules.users.import_files import REPORT_FIELDS, as_cell, as_cells
+from app.rules.users.user_import import CSV_FIELDS
 
 _DELETE_BATCH_SIZE = 50
 _CANCELLABLE: tuple[str, ...] = (*IN_PROGRESS, CHECKED)

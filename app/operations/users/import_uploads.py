@@ -47,7 +47,8 @@ from app.rules.fields import ValidationErrors, text_problem
 from app.rules.identifiers import new_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.mail.email_addresses import canonical_email
-from app.rules.users.user_import import FORMATS, ON_EXISTING, Row, UnreadableFile, read_rows
+from app.rules.users.import_files import FORMATS, Row, UnreadableFile, read_rows
+from app.rules.users.user_import import ON_EXISTING
 
 import_ready = threading.Event()
 """Set when this process has committed an import that has to be processed."""

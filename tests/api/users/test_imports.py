@@ -13,7 +13,7 @@ from werkzeug.test import TestResponse
 from app.operations.tokens.revocation import revoke_token
 from app.operations.users import import_runner
 from app.rules.actor import Actor
-from app.rules.users import user_import
+from app.rules.users import import_files
 from app.web import request_bodies
 from tests.factories import Factory, bearer_header
 from tests.support.cases import each
@@ -167,7 +167,7 @@ def test_js9_too_large_file_is_rejected_before_and_while_it_is_read(
     answer = send(http, token, user_rows(20_000))
     assert answer.status_code == 413 and answer.get_json()["error"] == "too_large"
     monkeypatch.setattr(imports, "MAX_FILE_BYTES", 10**9)
-    monkeypatch.setattr(user_import, "MAX_FILE_BYTES", 200_000)
+    monkeypatch.setattr(import_files, "MAX_FILE_BYTES", 200_000)
     assert send(http, token, user_rows(20_000)).status_code == 400
     assert database.count("user_imports") == database.count("user_import_parts") == 0
 

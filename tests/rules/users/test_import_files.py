@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from app.rules.users import user_import
-from app.rules.users.user_import import MAX_ROW_LENGTH, Row, UnreadableFile, as_cells, read_rows
+from app.rules.users import import_files
+from app.rules.users.import_files import MAX_ROW_LENGTH, Row, UnreadableFile, as_cells, read_rows
 from tests.support.cases import each
 
 
@@ -172,11 +172,11 @@ def test_invalid_json_line_is_rejected_with_line_number(content: str) -> None:
 
 
 def test_file_size_and_row_count_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(user_import, "MAX_ROWS", 3)
+    monkeypatch.setattr(import_files, "MAX_ROWS", 3)
     assert "more than 3 rows" in refusal("email\n" + "a@a.example\n" * 4)
     endless = (b"email\n" if not at else b"a@a.example\n" * 5000 for at in range(10**9))
-    monkeypatch.setattr(user_import, "MAX_ROWS", 10**9)
-    monkeypatch.setattr(user_import, "MAX_FILE_BYTES", 1024 * 1024)
+    monkeypatch.setattr(import_files, "MAX_ROWS", 10**9)
+    monkeypatch.setattr(import_files, "MAX_FILE_BYTES", 1024 * 1024)
     with pytest.raises(UnreadableFile, match="larger than 1 MiB"):
         for _ in read_rows(endless, "csv"):
             pass

@@ -12,7 +12,8 @@ import pytest
 
 from app.rules.directory.attributes import Attribute
 from app.rules.errors import InvalidInput
-from app.rules.users.user_import import read_rows, validate_imported_user
+from app.rules.users.import_files import read_rows
+from app.rules.users.user_import import validate_imported_user
 from tests.support.cases import each
 from tests.support.servers import ROOT
 
