@@ -6,6 +6,7 @@ under way at a time, and one organization's leave room for those of others (P2).
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from itertools import chain, islice
@@ -37,6 +38,8 @@ def download(organization_id: str, pieces: Iterable[str], mimetype: str, name: s
     response = Response(stream_with_context(_send_all(slot, chain(first, rest))), mimetype=mimetype)
     # Also if the reader has gone, or wants only the headers.
     response.call_on_close(slot.close)
+    # Or if it is never sent, because something failed after the view.
+    weakref.finalize(response, slot.close)
     response.headers["Cache-Control"] = "no-store"
     response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
     return response
