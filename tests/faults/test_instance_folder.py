@@ -6,6 +6,7 @@ Each process has a mount namespace of its own, in which the folder is a small fi
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import urllib.error
@@ -43,7 +44,8 @@ FIXES = {"full": "Free up space on its file system", "read-only": "Mount its fil
 
 def mounted(instance: Path, fault: str) -> list[str]:
     """Return the prefix of a command that has the fault in its instance folder."""
-    return ["unshare", "--mount", "--map-root-user", "sh", "-c", _MOUNT, "sh", str(instance), fault]
+    as_root = [] if os.geteuid() == 0 else ["--map-root-user"]
+    return ["unshare", "--mount", *as_root, "sh", "-c", _MOUNT, "sh", str(instance), fault]
 
 
 @pytest.fixture

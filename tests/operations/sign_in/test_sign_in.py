@@ -99,7 +99,8 @@ def test_known_and_unknown_accounts_take_the_same_time(acme: Any, ada: Any) -> N
         known.seconds.clear()
         unknown.seconds.clear()
         for number in itertools.islice(numbers, pairs):
-            both = ((known, "ada@acme.example"), (unknown, f"nobody{number}@acme.example"))
+            # One unknown account, because each failure of an account makes the next attempt count one more.
+            both = ((known, "ada@acme.example"), (unknown, "nobody@acme.example"))
             for samples, email in both if number % 2 else reversed(both):
                 samples.take(lambda: attempt_sign_in(acme, email, ip_address=f"198.51.{number}.1"))  # noqa: B023
         return same_distribution(known.seconds, unknown.seconds)
