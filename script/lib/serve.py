@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import compileall
+import contextlib
 import ctypes
 import importlib.util
 import json
@@ -16,6 +17,7 @@ import os
 import secrets
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -34,6 +36,9 @@ from installation import is_ready
 ROOT = Path(__file__).absolute().parents[2]
 # Seconds that a stopping worker has to finish its requests.
 GRACE_SECONDS = 30
+# How long a stopping worker, which gets no more connections, waits for the requests of those it has.
+FIRST_BYTES_SECONDS = 0.2
+STOPPING = (signal.SIGTERM, signal.SIGINT)
 # At a reload, the minimum time between the start of a new worker and the stop of the one it replaces.
 RESPAWN_SECONDS = 3.5
 # New code must have loaded within this time, or it is not used.
@@ -42,6 +47,8 @@ LOAD_SECONDS = 60.0
 PORT_SECONDS = 5.0
 EXIT_CONFIGURATION = 78  # EX_CONFIG of sysexits.h
 PR_SET_PDEATHSIG = 1  # prctl(2)
+SO_ATTACH_REUSEPORT_CBPF = 51  # socket(7)
+BPF_RET = 6  # linux/bpf_common.h
 # The pause before the workers start again after they ended in a row, and how long they must have run for the shortest.
 MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS, STEADY_SECONDS = 0.5, 30.0, 60.0
 
@@ -74,7 +81,7 @@ def main() -> None:
             demo_app = start_demo_app(options.demo_port, environment)
             say(f"The demo app is running at {app_url}. Open it and sign in as one of the users above.")
     say(f"Gatehouse is running at {config.base_url} (portal: {config.base_url}/portal)")
-    stop_starting_workers_at_once()
+    leave_signals_of_workers_to_a_thread()
     stop_workers_with_this_process()
     try:
         serve_until_stopped(options, config)
@@ -90,7 +97,9 @@ def serve_until_stopped(options: argparse.Namespace, config: Any) -> None:
     Granian ends when a worker dies soon after it replaced another. Then it is started again, after a pause that grows
     while that goes on: whatever kills the workers, such as a full machine, may pass.
     """
-    stopping, pause = Stopping(config.drain_seconds), MIN_PAUSE_SECONDS
+    # Threads of one process write in the order of arrival, processes overtake each other.
+    options.workers = options.workers or (1 if config.is_sqlite else 2)
+    stopping, pause = Stopping(config.drain_seconds, options.port, options.workers), MIN_PAUSE_SECONDS
     while True:
         began = time.monotonic()
         try:
@@ -121,8 +130,7 @@ def new_server(options: argparse.Namespace, config: Any, stopping: Stopping) -> 
         interface=Interfaces.WSGI,
         http=HTTPModes.http1,
         websockets=False,
-        # Threads of one process write in the order of arrival, processes overtake each other.
-        workers=options.workers or (1 if config.is_sqlite else 2),
+        workers=options.workers,
         blocking_threads=options.threads + config.LATE_THREADS,
         respawn_failed_workers=True,
         respawn_interval=RESPAWN_SECONDS,
@@ -132,6 +140,7 @@ def new_server(options: argparse.Namespace, config: Any, stopping: Stopping) -> 
     )
     server.on_startup(partial(check_code_before_reload, server, stopping))
     server.on_startup(stopping.follow_signals)
+    server.on_reload(stopping.retire_workers)
     return server
 
 
@@ -313,9 +322,11 @@ class Stopping:
     the port closes. A second signal, or SIGINT, closes it at once.
     """
 
-    def __init__(self, drain_seconds: int) -> None:
+    def __init__(self, drain_seconds: int, port: int, workers: int) -> None:
         self._drain_seconds = drain_seconds
+        self._listening = port, workers
         self._is_draining = mmap.mmap(-1, 1)
+        self._reloads = mmap.mmap(-1, 1)
         self._signalled = threading.Event()
         self._close: Any = None
 
@@ -326,18 +337,28 @@ class Stopping:
 
     def wait(self, seconds: float) -> bool:
         """Wait until a signal to stop arrives, at most so many seconds; return whether it has."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in STOPPING:
             signal.signal(number, lambda *_: self._signalled.set())
         return self._signalled.wait(seconds)
 
     def follow_signals(self) -> None:
         """Take the signals that stop the process; called once Granian's own handlers are installed."""
         self._close = signal.getsignal(signal.SIGTERM)
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in STOPPING:
             signal.signal(number, self._stop)
 
+    def retire_workers(self) -> None:
+        """Let the present workers close their connections after each response; called before others replace them."""
+        self._reloads[0] = (self._reloads[0] + 1) % 256
+
     def load_application(self) -> Any:
-        """Return the WSGI application, in a new worker, which stays with the release that it started from."""
+        """Return the WSGI application, in a new worker, which stays with the release that it started from.
+
+        A worker that others replace, or that is about to stop, ends each connection with its next response (RFC 9112,
+        section 9.6): a request that a client sends on an open one while the worker stops would be lost.
+        """
+        threading.Thread(target=finish_accepted_connections, args=self._listening, daemon=True).start()
+        reloads = self._reloads[0]
         folder = ROOT.resolve()
         os.chdir(folder)
         sys.path[:] = [
@@ -347,7 +368,13 @@ class Stopping:
         from wsgi import app
 
         app.config["IS_DRAINING"] = lambda: self._is_draining[0] != 0
-        return app
+
+        def serve(environ: dict[str, Any], start_response: Any) -> Any:
+            if self._is_draining[0] or self._reloads[0] != reloads:
+                start_response = closing(start_response)
+            return app(environ, start_response)
+
+        return serve
 
     def _stop(self, number: int, frame: Any) -> None:
         is_first = not self.is_stopping
@@ -396,25 +423,61 @@ def starts(is_stopping: Any) -> bool:
     return check.returncode == 0
 
 
-def stop_starting_workers_at_once() -> None:
-    """Let a worker that is stopped before it has installed Granian's signal handlers end at once.
+def closing(start_response: Any) -> Any:
+    """Return the function of WSGI that begins a response, with the header that ends the connection after it."""
 
-    It inherits the main process's handlers, which would only set a flag, and would serve until it is killed. A signal
-    that arrives during the fork is delivered once the worker has handlers of its own.
+    def start(status: str, headers: list[tuple[str, str]], error: Any = None) -> Any:
+        return start_response(status, [*headers, ("Connection", "close")], error)
+
+    return start
+
+
+def leave_signals_of_workers_to_a_thread() -> None:
+    """Let workers begin without the main process's handlers, which would only set a flag, and with signals blocked.
+
+    A signal that arrives before finish_accepted_connections() waits for it is kept.
     """
-    stopping = (signal.SIGTERM, signal.SIGINT)
 
     def reset_handlers() -> None:
-        for number in stopping:
+        for number in STOPPING:
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, stopping)
 
     os.register_at_fork(
-        before=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, stopping),
-        after_in_parent=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, stopping),
+        before=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING),
+        after_in_parent=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING),
         after_in_child=reset_handlers,
     )
+
+
+def finish_accepted_connections(port: int, workers: int) -> None:
+    """Wait for a signal to stop in a worker, and hand it to Granian once the worker has no connection to lose.
+
+    Granian drops connections that it has not accepted, and those it has accepted and not read from. A worker that still
+    loads the application ends at once.
+    """
+    number = signal.sigwait(STOPPING)
+    stop = signal.getsignal(number)
+    if not callable(stop):
+        os._exit(128 + number)
+    send_connections_to_new_worker(port, workers)
+    time.sleep(FIRST_BYTES_SECONDS)
+    stop(number, None)
+
+
+def send_connections_to_new_worker(port: int, workers: int) -> None:
+    """Let Linux give new connections to the worker that replaces this one, whose socket is the last of the port's.
+
+    There are as many sockets as workers, and one more during a reload. A number beyond them changes nothing.
+    """
+    last = struct.pack("HBBI", BPF_RET, 0, 0, workers)
+    buffer = ctypes.create_string_buffer(last, len(last))
+    program = struct.pack("HP", 1, ctypes.addressof(buffer))
+    for name in os.listdir("/proc/self/fd") if sys.platform == "linux" else ():
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(name))) as found:
+            is_listening = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+            if is_listening and found.getsockname()[1] == port:
+                found.setsockopt(socket.SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, program)
 
 
 def stop_workers_with_this_process() -> None:

@@ -20,6 +20,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
 import pytest
@@ -277,19 +278,23 @@ def test_reload_loses_no_request_and_keeps_the_old_code_if_the_new_does_not_star
         process.wait_until(lambda: "Not reloaded" in server.output(), "the refusal", seconds=60)
         assert before == server.workers() and '"alive"' in server.get("/healthz")
         failures: list[str] = []
-        count = 0
+        count = closed = 0
         done = threading.Event()
         # Also if the test fails: threads that go on asking would keep this process from ending.
         ended.callback(done.set)
 
         def ask() -> None:
-            nonlocal count
-            while not done.wait(0.02):
-                try:
-                    server.get("/readyz")
-                    count += 1
-                except (OSError, urllib.error.URLError) as error:
-                    failures.append(repr(error))
+            nonlocal count, closed
+            with closing(HTTPConnection("127.0.0.1", server.port)) as connection:
+                while not done.wait(0.02):
+                    try:
+                        connection.request("GET", "/readyz")
+                        response = connection.getresponse()
+                        assert response.read() and response.status == 200
+                        count += 1
+                        closed += response.will_close
+                    except (OSError, HTTPException) as error:
+                        failures.append(repr(error))
 
         threads = [threading.Thread(target=ask) for _ in range(4)]
         for thread in threads:
@@ -303,6 +308,8 @@ def test_reload_loses_no_request_and_keeps_the_old_code_if_the_new_does_not_star
             thread.join()
         assert failures == []
         assert count > 20
+        # A request on an open connection would be lost when the old worker ends.
+        assert closed >= len(threads)
         # Stopping the server also stops the check of code that hangs.
         tried = tmp_path / "tried"
         health.write_text(f"import time\nopen({str(tried)!r}, 'w').close()\ntime.sleep(600)\n")
@@ -311,6 +318,44 @@ def test_reload_loses_no_request_and_keeps_the_old_code_if_the_new_does_not_star
         begun = time.monotonic()
         assert server.end() == 0
         assert time.monotonic() - begun < 60
+
+
+def test_stopping_worker_answers_the_request_of_a_connection_that_it_has_accepted(
+    copy: Path, instance: Path
+) -> None:
+    with started(copy, GATEHOUSE_INSTANCE=str(instance)) as server:
+        server.answers()
+        (worker,) = server.workers()
+        with socket.create_connection(("127.0.0.1", server.port)) as client:
+            # So that it is accepted.
+            time.sleep(0.2)
+            os.kill(worker, signal.SIGTERM)
+            time.sleep(serve.FIRST_BYTES_SECONDS / 4)
+            client.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert client.recv(100).startswith(b"HTTP/1.1 200 ")
+        process.wait_until(lambda: worker not in server.workers(), "the end of the worker", seconds=60)
+
+
+def test_new_worker_gets_all_connections_while_the_old_one_stops() -> None:
+    """Those that wait in the socket of the old one when it is closed would be lost."""
+
+    def listen(port: int = 0) -> socket.socket:
+        return socket.create_server(("127.0.0.1", port), reuse_port=True, backlog=100)
+
+    with listen() as old:
+        port = old.getsockname()[1]
+        with listen(port) as new, contextlib.ExitStack() as clients:
+            serve.send_connections_to_new_worker(port, workers=1)
+            for _ in range(20):
+                clients.enter_context(socket.create_connection(("127.0.0.1", port)))
+            old.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                old.accept()
+            for _ in range(20):
+                clients.enter_context(new.accept()[0])
+        # A worker that none replaces goes on.
+        with socket.create_connection(("127.0.0.1", port)), old.accept()[0]:
+            pass
 
 
 def test_code_that_hangs_is_not_used_for_a_reload(
