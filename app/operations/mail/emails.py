@@ -33,8 +33,13 @@ from app.rules.languages.translation import ENGLISH, catalog_of, language_for, l
 from app.rules.mail.email_addresses import canonical_email, is_email
 
 KIND = "mail"
-RECEIVER = "mail"
-"""All emails share one receiver, so that a mail server that is down costs one attempt per pause and one thread."""
+_RECEIVER, _RECEIVER_OF_ANYBODY = "mail", "mail of forms"
+"""Emails share two receivers, so that a mail server that is down costs two attempts per pause and two threads.
+
+The second is for emails that anybody can cause: while too many of them wait, the others do not.
+"""
+CAUSED_BY_ANYBODY = frozenset({"account_exists", "confirm_registration", "password_reset"})
+"""Templates of the forms to sign up and for a forgotten password."""
 
 MAX_PER_MAILBOX_PER_HOUR = 5
 """Emails with one template that administrators of an organization can send to a mailbox, which may be a stranger's."""
@@ -85,7 +90,8 @@ def send(
     if address is None or not is_possible():
         return
     email = Email(address, template, dict(values or {}), until.isoformat() if until else None, language)
-    enqueue_sealed(organization.id, KIND, asdict(email), receiver=RECEIVER)
+    receiver = _RECEIVER_OF_ANYBODY if template in CAUSED_BY_ANYBODY else _RECEIVER
+    enqueue_sealed(organization.id, KIND, asdict(email), receiver=receiver)
 
 
 def link_to_page(url: str, authorization_request: str | None) -> str:

@@ -75,12 +75,12 @@ class DeliveryDeferred(Exception):
 class DeliveryPaused(Exception):
     """A limit is reached, which is expected: nothing has failed.
 
-    All messages of the receiver wait, or ``only_this_message``.
+    All messages of the receiver wait until the same time, at most for ``pause``, and are then tried in their order.
     """
 
-    def __init__(self, reason: str, *, only_this_message: bool = False) -> None:
+    def __init__(self, reason: str, pause: timedelta) -> None:
         super().__init__(reason)
-        self.only_this_message = only_this_message
+        self.pause = pause
 
 
 class _Delivery(Struct, frozen=True):
@@ -195,7 +195,7 @@ def deliver(message: Message) -> None:
         _postpone(message, only_this_message=True)
     except DeliveryPaused as error:
         _log.info("messages of kind %s to %s wait: %s", message.kind, message.receiver, error)
-        _postpone(message, only_this_message=error.only_this_message)
+        _postpone(message, pause=error.pause)
     except DomainError as error:
         # Usually there was no response. The cause names the fault, and a traceback would add nothing.
         _log_failure(message, error.__cause__ or error, with_traceback=False)
@@ -296,13 +296,16 @@ def _pending_batches(organization_id: str, ids: Sequence[UUID]) -> Iterator[Colu
 
 
 @transaction
-def _postpone(message: Message, *, only_this_message: bool = False) -> None:
+def _postpone(message: Message, *, pause: timedelta | None = None, only_this_message: bool = False) -> None:
     """Postpone all messages of the receiver, or only this one, and give up those that would expire before.
 
     Messages that wait for longer already are not touched, so that each new one does not cost an update of all others.
     """
     now = clock.now()
-    retry_at = now + retry_delay(message.attempts, _jitter.random())
+    if pause is not None:
+        retry_at = _end_of_pause(message, now) or now + pause
+    else:
+        retry_at = now + retry_delay(message.attempts, _jitter.random())
     is_due_before = (OutboxMessage.available_at < retry_at) | (OutboxMessage.id == message.id)
     ids: Sequence[UUID] = [message.id]
     if not only_this_message:
@@ -328,3 +331,16 @@ def _postpone(message: Message, *, only_this_message: bool = False) -> None:
         after = {"kind": message.kind, "messages": given_up}
         target = _deliveries[message.kind].receiver_type
         audit.record(actor, "delivery.given_up", target, message.receiver, after=after)
+
+
+def _end_of_pause(message: Message, now: datetime) -> datetime | None:
+    """Return when the messages of the receiver that wait are tried: a new one must not make them wait longer."""
+    return db.session.scalar(
+        select(func.min(OutboxMessage.available_at)).where(
+            OutboxMessage.organization_id == message.organization_id,
+            OutboxMessage.receiver == message.receiver,
+            OutboxMessage.done_at.is_(None),
+            OutboxMessage.available_at > now,
+            OutboxMessage.id != message.id,
+        )
+    )

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from flask import Flask
 from msgspec.structs import replace
-from sqlalchemy import update
+from sqlalchemy import select, update
 
+from app.database import ACROSS
 from app.extensions import db
 from app.models.audit import OutboxMessage
 from app.models.session import Attempt
@@ -156,23 +157,42 @@ def test_unavailable_mail_server_is_retried(
 def test_emails_beyond_the_hourly_limit_of_an_organization_wait(
     make: Any, box: Mailbox, deliver: Deliver, database: Database
 ) -> None:
-    """Links that anybody can ask for get half of it, and do not delay others."""
-    busy, other = make.organization(settings={"limits": {"emails_per_hour": 10}}), make.organization()
-    for number in range(7):
-        send(busy, f"ada{number}@acme.example")
-    for number in range(7):
-        transaction(emails.send)(busy, f"ada{number}@acme.example", "test", {"url": LINK})
-    send(other)
-    assert deliver() == 14, "one attempt for each link, and one for all others that wait"
-    subjects = Counter(mail["Subject"].split()[0] for mail in box.mails)
-    assert subjects == {"Reset": 6, "Test": 5} and audited(database, "mail.delayed") == 1
-    make_due()
+    """Links that anybody can ask for get half of it, and do not delay others. New ones do not overtake."""
+    busy, other = make.organization(settings={"limits": {"emails_per_hour": 20}}), make.organization()
+
+    def pass_time(minutes: int) -> None:
+        past = timedelta(minutes=minutes)
+        for model, name in ((Attempt, "at"), (OutboxMessage, "available_at")):
+            for row in db.session.scalars(select(model).execution_options(**ACROSS)):
+                setattr(row, name, getattr(row, name) - past)
+
+    def sent_to() -> list[str]:
+        sent = [mail["To"].partition("@")[0] for mail in box.mails]
+        box.mails.clear()
+        return sent
+
+    for number in range(16):
+        send(busy, f"form{number:02}@acme.example")
+        transaction(emails.send)(busy, f"notice{number:02}@acme.example", "test", {"url": LINK})
+    send(other, "other@acme.example")
+    # One attempt more for either kind that waits.
+    assert deliver() == 4 + 1 + 14 + 1 + 1
+    assert Counter(name.rstrip("0123456789") for name in sent_to()) == {"form": 4, "notice": 14, "other": 1}
+    assert audited(database, "mail.delayed") == 1
+    transaction(pass_time)(4)
+    transaction(emails.send)(busy, "new@acme.example", "test", {"url": LINK})
+    assert deliver() == 1 and sent_to() == []
+    # The new one has not made the others wait longer.
+    transaction(pass_time)(1)
     deliver()
-    assert len(box.mails) == 11 and audited(database, "mail.delayed") == 1
-    transaction(lambda: db.session.execute(update(Attempt).values(at=clock.now() - timedelta(hours=1))))()
-    make_due()
+    assert sent_to() == ["notice14", "notice15"]
+    transaction(pass_time)(60)
     deliver()
-    assert outcomes(database) == ["delivered"] * 15
+    assert set(sent_to()) == {"new", *(f"form{number:02}" for number in range(4, 14))}, "half of the hour"
+    transaction(pass_time)(60)
+    deliver()
+    assert sent_to() == ["form14", "form15"]
+    assert outcomes(database) == ["delivered"] * 34
 
 
 def test_deferred_email_does_not_delay_others(
