@@ -318,6 +318,7 @@ STORAGE_BUDGET = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("storage", STORAGE_BUDGET)
 def test_jwts_cost_no_more_than_their_storage(
     make: Any, app: Flask, count_cost: CountCost, storage: str

@@ -38,6 +38,7 @@ def test_only_a_release_has_the_file_that_tells_them_apart() -> None:
     assert 'staged / "sbom.cdx.json"' in Path(script.__file__).read_text()
 
 
+@pytest.mark.slow
 def test_pip_of_the_archive_installs_into_a_release(release: Path, tmp_path: Path) -> None:
     """The environment has no pip, as script/install makes it. The packages come from a folder, without network."""
     import ensurepip

@@ -29,6 +29,7 @@ def test_download_keeps_its_slot_until_it_was_sent(app: Flask) -> None:
     assert downloads.SLOTS.count_taken() == 0
 
 
+@pytest.mark.slow
 def test_download_that_is_never_sent_frees_its_slot(app: Flask) -> None:
     """Such as one whose response was replaced, because the database was lost after the view."""
     with app.test_request_context():

@@ -223,6 +223,7 @@ def test_log_lines_within_a_request_have_its_trace_id(
     assert [line["trace_id"] for line in lines] == [TRACE, TRACE]
 
 
+@pytest.mark.slow
 def test_worker_that_is_stopped_sends_its_last_spans(collector: Collector, tmp_path: Path) -> None:
     """Granian ends workers without exit handlers."""
     code = (
