@@ -460,9 +460,11 @@ def finish_accepted_connections(port: int, workers: int) -> None:
     stop = signal.getsignal(number)
     if not callable(stop):
         os._exit(128 + number)
-    send_connections_to_new_worker(port, workers)
-    time.sleep(FIRST_BYTES_SECONDS)
-    stop(number, None)
+    try:
+        send_connections_to_new_worker(port, workers)
+        time.sleep(FIRST_BYTES_SECONDS)
+    finally:
+        stop(number, None)
 
 
 def send_connections_to_new_worker(port: int, workers: int) -> None:
