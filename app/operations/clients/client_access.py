@@ -15,7 +15,7 @@ from sqlalchemy import delete, insert, select, update
 from app.extensions import db
 from app.models.base import has_key, is_same
 from app.models.client import Client, ClientAccess, Resource, Scope
-from app.operations.clients.client_records import client_busy_error, update_client_row
+from app.operations.clients.client_records import update_client_row
 from app.operations.store import audit, clock
 from app.operations.store.transactions import OutdatedRead, count_changed, current_unit_of_work
 from app.rules.actor import Actor
@@ -25,7 +25,6 @@ from app.rules.clients.resource_indicators import OPEN
 from app.rules.identifiers import format_client_id, new_id, public_id
 
 PREFIX = "acc"
-_MAX_ATTEMPTS = 10
 
 
 def grant_access(
@@ -125,11 +124,7 @@ def hold_resource(resource: Resource) -> None:
 
 def raise_client_version(client: Client) -> None:
     """Lock the client's row and make every worker read it again, before a change of its access."""
-    for _ in range(_MAX_ATTEMPTS):
-        if update_client_row(client, {"updated_at": clock.now()}):
-            return
-        db.session.refresh(client)
-    raise client_busy_error()
+    update_client_row(client, updated_at=clock.now())
 
 
 def find_access(client: Client, resource: Resource, status: str) -> ClientAccess | None:

@@ -17,7 +17,7 @@ from app.models.base import has_key
 from app.models.client import DELETED, PERSON, Client
 from app.operations.store.rows import Page, PageQuery, PageRequest, make_record
 from app.operations.store.text_search import take_search_slot
-from app.operations.store.transactions import count_changed
+from app.operations.store.transactions import OutdatedRead, count_changed
 from app.rules.actor import Actor
 from app.rules.clients.client_metadata import (
     ClientMetadata,
@@ -216,8 +216,8 @@ def hold_client(actor: Actor, client_id: str, *, shared: bool = False) -> Client
     return held
 
 
-def update_client_row(row: Client, values: Mapping[str, Any]) -> bool:
-    """Set the values and raise the version. Return False if the row was changed since it was read.
+def update_client_row(row: Client, **values: Any) -> None:
+    """Set the values and raise the version. Raises OutdatedRead if the row was changed since it was read.
 
     Everything that depends on the client's state, also the number of its secrets, goes through here first. Of
     two callers that read the same version, one has to read again.
@@ -231,21 +231,17 @@ def update_client_row(row: Client, values: Mapping[str, Any]) -> bool:
         )
         .values(**values, version=row.version + 1)
     )
-    changed = count_changed(statement) == 1
-    if changed:
-        cache_invalidation.invalidate(row.organization_id)
-    return changed
+    if count_changed(statement) != 1:
+        raise OutdatedRead(
+            Conflict("The client is being changed by others right now. Try again.", code="busy")
+        )
+    cache_invalidation.invalidate(row.organization_id)
 
 
 def require_client_version(row: Client, expected: ExpectedVersion) -> None:
     """Raise PreconditionFailed unless the row has the version that the caller read."""
     if not is_expected(row.version, expected):
         raise PreconditionFailed("The client was changed since you read it. Read it again.")
-
-
-def client_busy_error() -> Conflict:
-    """Return the error for an update that lost several races in a row."""
-    return Conflict("The client is being changed by others right now. Try again.", code="busy")
 
 
 def to_client_record(row: Any) -> ClientRecord:

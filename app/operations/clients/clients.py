@@ -34,7 +34,6 @@ from app.operations.clients.client_permissions import (
 )
 from app.operations.clients.client_records import (
     ClientRecord,
-    client_busy_error,
     count_clients,
     get_client_record,
     get_client_row,
@@ -76,7 +75,6 @@ MAX_CLIENTS = 50_000
 MAX_SELF_REGISTERED_CLIENTS = 10_000
 # Self-registered clients exist at least this long. The janitor checks each one once in this interval.
 FIRST_IDLE_CHECK = timedelta(days=1)
-_MAX_ATTEMPTS = 10
 _EMPTY_METADATA = ClientMetadata(name="", type="")
 
 
@@ -182,27 +180,23 @@ def delete_client(actor: Actor, client_id: str, *, expected_version: ExpectedVer
     Raises NotFound, Forbidden, PreconditionFailed, and FreshSignInRequired if the user signed in too long ago
     (PO-4). Audit: ``client.deleted``.
     """
-    tokens = grants = consents = 0
-    for attempt in range(_MAX_ATTEMPTS):
-        row = get_client_row(actor, client_id, "clients:write")
-        require_client_version(row, expected_version)
-        require_client_within_permissions(actor, row)
-        require_fresh_user_sign_in(actor)
-        if actor.kind == "client" and actor.client_id == row.id:
-            raise Conflict("A client cannot delete itself.", code="own_client")
-        now = clock.now()
-        if attempt == 0:
-            tokens, grants, consents = _count_client_state(row)
-            # Before the client, in the order of locks: a refresh locks its grant, and then the client by a foreign key.
-            revoke_grants_of_client(actor, row.id, reason="client_deleted")
-        if update_client_row(row, {"status": DELETED, "deleted_at": now, "updated_at": now}):
-            counts = DeletedClient(tokens, grants, consents, revoke_all_secrets(actor, row))
-            _delete_registration_keys(row)
-            logos.delete_logo(row)
-            after = {name: getattr(counts, name) for name in counts.__struct_fields__}
-            _record_event(actor, "client.deleted", row, before={"name": row.name}, after=after)
-            return counts
-    raise client_busy_error()
+    row = get_client_row(actor, client_id, "clients:write")
+    require_client_version(row, expected_version)
+    require_client_within_permissions(actor, row)
+    require_fresh_user_sign_in(actor)
+    if actor.kind == "client" and actor.client_id == row.id:
+        raise Conflict("A client cannot delete itself.", code="own_client")
+    now = clock.now()
+    tokens, grants, consents = _count_client_state(row)
+    # Before the client, in the order of locks: a refresh locks its grant, and then the client by a foreign key.
+    revoke_grants_of_client(actor, row.id, reason="client_deleted")
+    update_client_row(row, status=DELETED, deleted_at=now, updated_at=now)
+    counts = DeletedClient(tokens, grants, consents, revoke_all_secrets(actor, row))
+    _delete_registration_keys(row)
+    logos.delete_logo(row)
+    after = {name: getattr(counts, name) for name in counts.__struct_fields__}
+    _record_event(actor, "client.deleted", row, before={"name": row.name}, after=after)
+    return counts
 
 
 def _count_client_state(row: Client) -> tuple[int, int, int]:
@@ -331,60 +325,55 @@ def _register(actor: Actor, metadata: ClientMetadata, origin: ClientOrigin) -> R
 def _update(
     actor: Actor, client_id: str, fields: Mapping[str, Any], expected_version: ExpectedVersion
 ) -> UpdatedClient:
-    for attempt in range(_MAX_ATTEMPTS):
-        row = get_client_row(actor, client_id, "clients:write")
-        require_client_version(row, expected_version)
-        organization = _acting_organization(actor)
-        before = to_client_metadata(row)
-        after = change(before, fields, _client_policy(organization))
-        changed = changed_fields(before, after)
-        if not changed:
-            return UpdatedClient(to_client_record(row), [], [])
-        _require_allowed_change(actor, row, before, after)
-        # Also those that it had: if the update below is outdated, it has locked the client, and none may be added.
-        managed = (
-            hold_managed_resources(actor, after.scopes, after.resources)
-            if {"scopes", "resources"} & fields.keys()
-            else []
-        )
-        warnings = resolve_client_scopes(
-            actor,
-            after,
-            before=before.scopes,
-            is_root=organization.is_root,
-            granted=find_granted_scopes(row),
-        )
-        require_shared_scope_permission(actor, before, after)
-        require_fresh_sign_in_for_management_scopes(actor, before, after)
-        require_fresh_sign_in_for_authentication(actor, changed)
-        cutoff = _block_cutoff(before, after)
-        is_blocked = after.approval == BLOCKED and before.approval != BLOCKED
-        if is_blocked and attempt == 0:
-            # Before the client, as in ``delete_client``. The cutoff ends those that are created meanwhile.
-            revoke_grants_of_client(actor, row.id, reason="client_blocked")
-        if update_client_row(row, {**to_client_columns(after), **cutoff, "updated_at": clock.now()}):
-            if is_blocked:
-                _close_client_requests(actor, row)
-            for resource, names in managed:
-                added = [name for name in names if name not in before.scopes]
-                if added or resource.identifier in {*after.resources}.difference(before.resources):
-                    grant_access(actor, row, resource, added)
-            logos.sync_logo(row, before.logo_uri, after.logo_uri)
-            _delete_removed_roles(row, before, after)
-            if before.uses_secret and not after.uses_secret:
-                revoke_all_secrets(actor, row)
-            ensure_chosen_keys(organization, after)
-            _record_event(
-                actor,
-                "client.updated",
-                row,
-                before=_audit_values(before, changed),
-                after=_audit_values(after, changed),
-            )
-            if "scopes" in changed or "grant_types" in changed:
-                warnings += _access_warnings(row, after)
-            return UpdatedClient(to_client_record(load_client_row(actor, client_id)), changed, warnings)
-    raise client_busy_error()
+    row = get_client_row(actor, client_id, "clients:write")
+    require_client_version(row, expected_version)
+    organization = _acting_organization(actor)
+    before = to_client_metadata(row)
+    after = change(before, fields, _client_policy(organization))
+    changed = changed_fields(before, after)
+    if not changed:
+        return UpdatedClient(to_client_record(row), [], [])
+    _require_allowed_change(actor, row, before, after)
+    managed = hold_managed_resources(
+        actor,
+        [scope for scope in after.scopes if scope not in before.scopes],
+        [identifier for identifier in after.resources if identifier not in before.resources],
+    )
+    warnings = resolve_client_scopes(
+        actor,
+        after,
+        before=before.scopes,
+        is_root=organization.is_root,
+        granted=find_granted_scopes(row),
+    )
+    require_shared_scope_permission(actor, before, after)
+    require_fresh_sign_in_for_management_scopes(actor, before, after)
+    require_fresh_sign_in_for_authentication(actor, changed)
+    cutoff = _block_cutoff(before, after)
+    is_blocked = after.approval == BLOCKED and before.approval != BLOCKED
+    if is_blocked:
+        # Before the client, as in ``delete_client``. The cutoff ends those that are created meanwhile.
+        revoke_grants_of_client(actor, row.id, reason="client_blocked")
+    update_client_row(row, **to_client_columns(after), **cutoff, updated_at=clock.now())
+    if is_blocked:
+        _close_client_requests(actor, row)
+    for resource, names in managed:
+        grant_access(actor, row, resource, names)
+    logos.sync_logo(row, before.logo_uri, after.logo_uri)
+    _delete_removed_roles(row, before, after)
+    if before.uses_secret and not after.uses_secret:
+        revoke_all_secrets(actor, row)
+    ensure_chosen_keys(organization, after)
+    _record_event(
+        actor,
+        "client.updated",
+        row,
+        before=_audit_values(before, changed),
+        after=_audit_values(after, changed),
+    )
+    if "scopes" in changed or "grant_types" in changed:
+        warnings += _access_warnings(row, after)
+    return UpdatedClient(to_client_record(load_client_row(actor, client_id)), changed, warnings)
 
 
 def _require_allowed_change(actor: Actor, row: Client, before: ClientMetadata, after: ClientMetadata) -> None:

@@ -18,7 +18,7 @@ from app.models.client import Client, Credential
 from app.models.grant import Grant
 from app.models.token import AccessToken
 from app.operations.clients.client_permissions import require_client_within_permissions
-from app.operations.clients.client_records import client_busy_error, get_client_row, update_client_row
+from app.operations.clients.client_records import get_client_row, update_client_row
 from app.operations.clients.credential_rows import (
     list_active_rows,
     log_token_revocation,
@@ -38,7 +38,6 @@ from app.rules.versions import ExpectedVersion, combine_versions, is_expected
 
 KIND = "grants_of_secret"
 BATCH_SIZE = 200
-_MAX_ATTEMPTS = 10
 _MAX_BATCHES = 5_000
 # Keeps a delivery far below the lease time of a message.
 _MAX_BATCHES_PER_DELIVERY = 20
@@ -116,29 +115,26 @@ def revoke_credentials_in_transaction(
 
     Also returns the secrets whose grants ``revoke_grants_of_secrets`` has to revoke next.
     """
-    for _ in range(_MAX_ATTEMPTS):
-        client = get_client_row(actor, client_id, "credentials:write")
-        require_client_within_permissions(actor, client)
-        rows = _rows(client, credential_id)
-        # The version is raised first, because cached snapshots of the client contain its active secrets.
-        if not update_client_row(client, {}):
-            continue
-        records = to_credential_records(rows, get_unpurged_organization(actor.organization_id))
-        current_version = (
-            records[0].version if credential_id else combine_versions(each.version for each in records)
-        )
-        if not is_expected(current_version, expected_version):
-            raise PreconditionFailed("The secrets were changed since you read them. Read them again.")
-        require_fresh_sign_in_for_last_secrets(actor, client, {row.id for row in rows})
-        revoked = [row for row in rows if _revoke(actor, row)]
-        flagged = [row for row in rows if revoke_tokens and _mark_tokens_revoked(row)]
-        for row in {row.id: row for row in (*revoked, *flagged)}.values():
-            _record_event(actor, client, row, is_revoked=row in revoked, are_tokens_revoked=row in flagged)
-        for row in flagged:
-            _queue_grant_revocation(actor, row)
-        tokens = sum(record.live_tokens for record in records) if flagged else 0
-        return RevokedCredentials(len(revoked), tokens), [row.id for row in flagged]
-    raise client_busy_error()
+    client = get_client_row(actor, client_id, "credentials:write")
+    require_client_within_permissions(actor, client)
+    rows = _rows(client, credential_id)
+    # The version is raised first, because cached snapshots of the client contain its active secrets.
+    update_client_row(client)
+    records = to_credential_records(rows, get_unpurged_organization(actor.organization_id))
+    current_version = (
+        records[0].version if credential_id else combine_versions(each.version for each in records)
+    )
+    if not is_expected(current_version, expected_version):
+        raise PreconditionFailed("The secrets were changed since you read them. Read them again.")
+    require_fresh_sign_in_for_last_secrets(actor, client, {row.id for row in rows})
+    revoked = [row for row in rows if _revoke(actor, row)]
+    flagged = [row for row in rows if revoke_tokens and _mark_tokens_revoked(row)]
+    for row in {row.id: row for row in (*revoked, *flagged)}.values():
+        _record_event(actor, client, row, is_revoked=row in revoked, are_tokens_revoked=row in flagged)
+    for row in flagged:
+        _queue_grant_revocation(actor, row)
+    tokens = sum(record.live_tokens for record in records) if flagged else 0
+    return RevokedCredentials(len(revoked), tokens), [row.id for row in flagged]
 
 
 def require_fresh_sign_in_for_last_secrets(

@@ -19,7 +19,6 @@ from app.models.client import ACTIVE, Client, Credential
 from app.operations.clients.client_permissions import require_client_within_permissions
 from app.operations.clients.client_records import (
     ClientRecord,
-    client_busy_error,
     get_client_row,
     to_client_metadata,
     update_client_row,
@@ -57,7 +56,6 @@ _REVEALED = "credential.revealed"
 _HOUR = timedelta(hours=1)
 _REVEAL_LIMIT = Lockout(MAX_REVEALS_PER_HOUR, _HOUR, _HOUR, _HOUR)
 MAX_LISTED = 50
-_MAX_ATTEMPTS = 10
 
 
 class NotRevealable(Conflict):
@@ -131,35 +129,32 @@ def create_credential(
     organization allows, NotFound, Forbidden, and FreshSignInRequired if the user signed in too long ago.
     Audit: ``credential.created``, ``credential.retired`` for each that now expires.
     """
-    for _ in range(_MAX_ATTEMPTS):
-        client = get_client_row(actor, client_id, "credentials:write")
-        require_client_within_permissions(actor, client)
-        # The new secret can replace all existing ones, so a recent sign-in of the user is required (PO-4).
-        require_fresh_user_sign_in(actor)
-        organization = hold_organization(actor.organization_id)
-        rules = organization.settings["oauth"]["clients"]
-        now = clock.now()
-        ends = validate_secret_terms(
-            now,
-            name=name,
-            expires_at=expires_at,
-            retire_others_in_seconds=retire_others_in_seconds,
-            max_seconds=rules["secret_ttl_seconds"],
-        )
-        _require_uses_secret(client)
-        # The version is raised first: of two callers that count the same active secrets, one has to count again.
-        if not update_client_row(client, {}):
-            continue
-        _enforce_secret_limit(client, now, rules["max_secrets"])
-        retired = (
-            []
-            if retire_others_in_seconds is None
-            else _retire(actor, client, now, retire_others_in_seconds, revoke_tokens)
-        )
-        credential, secret = add_credential(actor, client, organization, name=name, expires_at=ends)
-        _record_event(actor, "credential.created", credential.id, client, after=_audit_values(credential))
-        return NewCredential(credential, secret, tuple(to_credential_records(retired, organization)))
-    raise client_busy_error()
+    client = get_client_row(actor, client_id, "credentials:write")
+    require_client_within_permissions(actor, client)
+    # The new secret can replace all existing ones, so a recent sign-in of the user is required (PO-4).
+    require_fresh_user_sign_in(actor)
+    organization = hold_organization(actor.organization_id)
+    rules = organization.settings["oauth"]["clients"]
+    now = clock.now()
+    ends = validate_secret_terms(
+        now,
+        name=name,
+        expires_at=expires_at,
+        retire_others_in_seconds=retire_others_in_seconds,
+        max_seconds=rules["secret_ttl_seconds"],
+    )
+    _require_uses_secret(client)
+    # The version is raised first: of two callers that count the same active secrets, one has to count again.
+    update_client_row(client)
+    _enforce_secret_limit(client, now, rules["max_secrets"])
+    retired = (
+        []
+        if retire_others_in_seconds is None
+        else _retire(actor, client, now, retire_others_in_seconds, revoke_tokens)
+    )
+    credential, secret = add_credential(actor, client, organization, name=name, expires_at=ends)
+    _record_event(actor, "credential.created", credential.id, client, after=_audit_values(credential))
+    return NewCredential(credential, secret, tuple(to_credential_records(retired, organization)))
 
 
 @transaction
@@ -169,25 +164,22 @@ def confirm_credential(actor: Actor, client_id: str, credential_id: str) -> Cred
     Raises NotFound, Forbidden, and FreshSignInRequired if the user signed in too long ago. Audit:
     ``credential.confirmed``.
     """
-    for _ in range(_MAX_ATTEMPTS):
-        client = get_client_row(actor, client_id, "credentials:write")
-        require_client_within_permissions(actor, client)
-        require_fresh_user_sign_in(actor)
-        before = get_credential(actor, client_id, credential_id)
-        if not before.is_blocked:
-            return before
-        if not update_client_row(client, {}):
-            continue
-        count_changed(
-            update(Credential)
-            .where(has_key(Credential, client.organization_id, before.id))
-            .values(confirmed_at=clock.now())
-        )
-        db.session.expire_all()
-        record = get_credential(actor, client_id, credential_id)
-        _record_event(actor, "credential.confirmed", record.id, client, after=_audit_values(record))
-        return record
-    raise client_busy_error()
+    client = get_client_row(actor, client_id, "credentials:write")
+    require_client_within_permissions(actor, client)
+    require_fresh_user_sign_in(actor)
+    before = get_credential(actor, client_id, credential_id)
+    if not before.is_blocked:
+        return before
+    update_client_row(client)
+    count_changed(
+        update(Credential)
+        .where(has_key(Credential, client.organization_id, before.id))
+        .values(confirmed_at=clock.now())
+    )
+    db.session.expire_all()
+    record = get_credential(actor, client_id, credential_id)
+    _record_event(actor, "credential.confirmed", record.id, client, after=_audit_values(record))
+    return record
 
 
 @transaction
@@ -213,19 +205,16 @@ def restore_retiring_secrets(actor: Actor, client_id: str) -> list[CredentialRec
 
     Raises Conflict if no rotation is in progress, NotFound, Forbidden. Audit: ``credential.kept`` for each.
     """
-    for _ in range(_MAX_ATTEMPTS):
-        client = get_client_row(actor, client_id, "credentials:write")
-        require_client_within_permissions(actor, client)
-        retiring = [row for row in list_active_rows(client) if row.retiring_since is not None]
-        if not retiring:
-            raise Conflict("No rotation is in progress.", code="no_rotation")
-        if not update_client_row(client, {}):
-            continue
-        for row in retiring:
-            _set_expiry(row, row.previous_expires_at, retiring_since=None, previous=None)
-            _record_event(actor, "credential.kept", row.id, client)
-        return to_credential_records(list_active_rows(client), _organization(actor))
-    raise client_busy_error()
+    client = get_client_row(actor, client_id, "credentials:write")
+    require_client_within_permissions(actor, client)
+    retiring = [row for row in list_active_rows(client) if row.retiring_since is not None]
+    if not retiring:
+        raise Conflict("No rotation is in progress.", code="no_rotation")
+    update_client_row(client)
+    for row in retiring:
+        _set_expiry(row, row.previous_expires_at, retiring_since=None, previous=None)
+        _record_event(actor, "credential.kept", row.id, client)
+    return to_credential_records(list_active_rows(client), _organization(actor))
 
 
 def reveal_credential(actor: Actor, client_id: str, credential_id: str) -> str:

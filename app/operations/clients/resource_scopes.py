@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, String, delete, func, literal, or_, select
 from app.extensions import db
 from app.models.client import DELETED, Client, Resource, Scope
 from app.operations.clients.client_access import grant_adopted_access, remove_scopes_from_access
-from app.operations.clients.client_records import client_busy_error, update_client_row
+from app.operations.clients.client_records import update_client_row
 from app.operations.clients.scopes import enforce_scope_limit
 from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, savepoint
@@ -23,7 +23,6 @@ from app.rules.identifiers import format_client_id, new_id
 from app.rules.languages.translation import lazy_gettext
 
 MAX_HOLDERS = 500
-_MAX_ATTEMPTS = 10
 _LISTS = ("scopes", "optional_scopes", "approved_scopes", "resources")
 
 
@@ -171,18 +170,11 @@ def find_holder_rows(
 
 
 def _remove_from_client(actor: Actor, row: Client, removed: Collection[str]) -> None:
-    for _ in range(_MAX_ATTEMPTS):
-        changes = _changed_lists(row.document, removed)
-        if not changes:
-            return
-        before = {name: row.document[name] for name in changes}
-        document = {**row.document, **changes}
-        if update_client_row(row, {"document": document, "updated_at": clock.now()}):
-            client_id = format_client_id(row.organization_id, row.id)
-            audit.record(actor, "client.updated", "client", client_id, before=before, after=changes)
-            return
-        db.session.refresh(row)
-    raise client_busy_error()
+    changes = _changed_lists(row.document, removed)
+    before = {name: row.document[name] for name in changes}
+    update_client_row(row, document={**row.document, **changes}, updated_at=clock.now())
+    client_id = format_client_id(row.organization_id, row.id)
+    audit.record(actor, "client.updated", "client", client_id, before=before, after=changes)
 
 
 def _changed_lists(document: dict[str, Any], removed: Collection[str]) -> dict[str, Any]:

@@ -38,7 +38,7 @@ from app.operations.store.rows import (
     make_record,
     read_page,
 )
-from app.operations.store.transactions import count_changed, read, savepoint, transaction
+from app.operations.store.transactions import OutdatedRead, count_changed, read, savepoint, transaction
 from app.rules.actor import Actor
 from app.rules.clients.resource_fields import (
     FIELDS,
@@ -71,7 +71,6 @@ _CATALOG = CompiledQuery(
 _catalogs: ValidatedCache[Catalog] = ValidatedCache()
 _EMPTY_CATALOG = Catalog()
 MAX_RESOURCES = 200
-_MAX_ATTEMPTS = 10
 
 
 class ResourceRecord(HasPublicId, ResourceFields, frozen=True, kw_only=True):
@@ -161,7 +160,7 @@ def define_resource(actor: Actor, fields: Mapping[str, Any]) -> ResourceRecord:
         created_by=actor.label[:200] or None,
         created_by_user_id=actor.user_id,
         updated_at=now,
-        **to_resource_columns(wanted),
+        **_to_columns(wanted),
     )
     duplicate = Conflict("A resource with this identifier already exists.", code="taken", field="identifier")
     with savepoint(on_duplicate=duplicate):
@@ -188,29 +187,27 @@ def update_resource(
     InvalidInput naming every wrong field, NotFound, Forbidden, PreconditionFailed, ScopesInUse. Audit:
     ``resource.updated`` with the changed fields.
     """
-    for _ in range(_MAX_ATTEMPTS):
-        row = get_resource_row(actor, resource_id, "resources:write")
-        _require_version(row, expected_version)
-        before = to_resource_records([row])[0]
-        after = change(before, fields, current().base_url, allow_unstored=_allows_unstored(actor))
-        changed = changed_fields(before, after)
-        if not changed:
-            return UpdatedResource(before, [])
-        touch_organization(actor.organization_id)
-        if update_resource_row(row, {**to_resource_columns(after), "updated_at": clock.now()}):
-            if "scopes" in changed:
-                apply_scope_changes(actor, row, after.scopes, confirmed=confirmed)
-            _record_change(
-                actor,
-                "resource.updated",
-                row,
-                before=_audit_values(before, changed),
-                after=_audit_values(after, changed),
-            )
-            db.session.flush()
-            db.session.refresh(row)
-            return UpdatedResource(to_resource_records([row])[0], changed)
-    raise _resource_busy_error()
+    row = get_resource_row(actor, resource_id, "resources:write")
+    _require_version(row, expected_version)
+    before = to_resource_records([row])[0]
+    after = change(before, fields, current().base_url, allow_unstored=_allows_unstored(actor))
+    changed = changed_fields(before, after)
+    if not changed:
+        return UpdatedResource(before, [])
+    touch_organization(actor.organization_id)
+    _update_row(row, **_to_columns(after), updated_at=clock.now())
+    if "scopes" in changed:
+        apply_scope_changes(actor, row, after.scopes, confirmed=confirmed)
+    _record_change(
+        actor,
+        "resource.updated",
+        row,
+        before=_audit_values(before, changed),
+        after=_audit_values(after, changed),
+    )
+    db.session.flush()
+    db.session.refresh(row)
+    return UpdatedResource(to_resource_records([row])[0], changed)
 
 
 @transaction
@@ -223,27 +220,24 @@ def delete_resource(
     remain valid until they expire, but introspection no longer shows them to its resource servers. Raises
     NotFound, Forbidden, PreconditionFailed, ScopesInUse. Audit: ``resource.deleted``.
     """
-    for _ in range(_MAX_ATTEMPTS):
-        row = get_resource_row(actor, resource_id, "resources:write")
-        _require_version(row, expected_version)
-        record = to_resource_records([row])[0]
-        names = [scope.name for scope in record.scopes]
-        touch_organization(actor.organization_id)
-        if not update_resource_row(row, {"updated_at": clock.now()}):
-            continue
-        delete_scopes(row, names)
-        clients = remove_scopes_from_clients(actor, [*names, row.identifier], confirmed=confirmed)
-        delete_access_to_resource(row)
-        count_changed(delete(Resource).where(has_key(Resource, row.organization_id, row.id)))
-        _record_change(
-            actor,
-            "resource.deleted",
-            row,
-            before=_audit_values(record, list(FIELDS)),
-            after={"clients": clients},
-        )
-        return DeletedResource(len(names), clients)
-    raise _resource_busy_error()
+    row = get_resource_row(actor, resource_id, "resources:write")
+    _require_version(row, expected_version)
+    record = to_resource_records([row])[0]
+    names = [scope.name for scope in record.scopes]
+    touch_organization(actor.organization_id)
+    _update_row(row, updated_at=clock.now())
+    delete_scopes(row, names)
+    clients = remove_scopes_from_clients(actor, [*names, row.identifier], confirmed=confirmed)
+    delete_access_to_resource(row)
+    count_changed(delete(Resource).where(has_key(Resource, row.organization_id, row.id)))
+    _record_change(
+        actor,
+        "resource.deleted",
+        row,
+        before=_audit_values(record, list(FIELDS)),
+        after={"clients": clients},
+    )
+    return DeletedResource(len(names), clients)
 
 
 @read
@@ -294,17 +288,20 @@ def get_resource_row(actor: Actor, resource_id: str, permission: str) -> Resourc
     return row
 
 
-def update_resource_row(row: Resource, values: dict[str, Any]) -> bool:
-    """Set the values and raise the version. Return False if the row was changed since it was read."""
+def _update_row(row: Resource, **values: Any) -> None:
+    """Set the values and raise the version. Raises OutdatedRead if the row was changed since it was read."""
     statement = (
         update(Resource)
         .where(has_key(Resource, row.organization_id, row.id), Resource.version == row.version)
         .values(**values, version=row.version + 1)
     )
-    return count_changed(statement) == 1
+    if count_changed(statement) != 1:
+        raise OutdatedRead(
+            Conflict("The resource is being changed by others right now. Try again.", code="busy")
+        )
 
 
-def to_resource_columns(fields: ResourceFields) -> dict[str, Any]:
+def _to_columns(fields: ResourceFields) -> dict[str, Any]:
     """Return the columns that store the fields. Scopes have rows of their own."""
     values = {name: getattr(fields, name) for name in FIELDS if name != "scopes"}
     return values | {"name_key": name_key(fields.name)}
@@ -380,10 +377,6 @@ def _allows_unstored(actor: Actor) -> bool:
 def _require_version(row: Resource, expected: ExpectedVersion) -> None:
     if not is_expected(row.version, expected):
         raise PreconditionFailed("The resource was changed since you read it. Read it again.")
-
-
-def _resource_busy_error() -> Conflict:
-    return Conflict("The resource is being changed by others right now. Try again.", code="busy")
 
 
 def _audit_values(fields: ResourceFields, names: list[str]) -> dict[str, Any]:

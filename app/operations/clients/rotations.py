@@ -15,7 +15,7 @@ from app.extensions import db
 from app.models.base import has_key, is_same
 from app.models.client import ACTIVE, Client, Credential
 from app.operations.clients.client_permissions import require_client_within_permissions
-from app.operations.clients.client_records import client_busy_error, get_client_row, update_client_row
+from app.operations.clients.client_records import get_client_row, update_client_row
 from app.operations.clients.credential_revocation import (
     require_fresh_sign_in_for_last_secrets,
     revoke_credentials,
@@ -43,7 +43,6 @@ from app.rules.clients.credentials import (
 from app.rules.errors import Conflict, NotFound, OrganizationMoving
 from app.rules.identifiers import format_client_id, public_id
 
-_MAX_ATTEMPTS = 10
 BATCH_SIZE = 200
 _Position = tuple[datetime, str, UUID]
 _POSITION_TYPES = (Credential.expires_at.type, Credential.organization_id.type, Credential.id.type)
@@ -166,18 +165,15 @@ def _to_secret_use(record: CredentialRecord) -> SecretUse:
 @transaction
 def _update_terms(actor: Actor, client_id: str, terms: RotationTerms) -> Rotation:
     """Apply the new terms. The caller revokes secrets that end immediately."""
-    for _ in range(_MAX_ATTEMPTS):
-        client = get_client_row(actor, client_id, "credentials:write")
-        require_client_within_permissions(actor, client)
-        rotation = _require_in_progress(load_rotation(client))
-        if not update_client_row(client, {}):
-            continue
-        if terms.ends_in_seconds is not None:
-            require_fresh_sign_in_for_last_secrets(actor, client, [record.id for record in rotation.old])
-        for record in rotation.old:
-            _update_secret(actor, client, record, terms)
-        return load_rotation(client)
-    raise client_busy_error()
+    client = get_client_row(actor, client_id, "credentials:write")
+    require_client_within_permissions(actor, client)
+    rotation = _require_in_progress(load_rotation(client))
+    update_client_row(client)
+    if terms.ends_in_seconds is not None:
+        require_fresh_sign_in_for_last_secrets(actor, client, [record.id for record in rotation.old])
+    for record in rotation.old:
+        _update_secret(actor, client, record, terms)
+    return load_rotation(client)
 
 
 def _update_secret(actor: Actor, client: Client, record: CredentialRecord, terms: RotationTerms) -> None:

@@ -64,7 +64,14 @@ _jitter = random.SystemRandom()
 
 
 class OutdatedRead(Exception):
-    """A row that the transaction has read was changed since: roll it back and run it again."""
+    """A row that the transaction has read was changed since: roll it back and run it again.
+
+    ``refusal`` is raised if others are faster every time, by default Unavailable.
+    """
+
+    def __init__(self, refusal: DomainError | None = None) -> None:
+        super().__init__()
+        self.refusal = refusal
 
 
 class UnitOfWork(Struct):
@@ -306,10 +313,12 @@ def _run_with_retries(work: Callable[[], R], unit_of_work: UnitOfWork) -> R:
             result = work()
             if unit_of_work.session is not None:
                 unit_of_work.session.flush()
-        except OutdatedRead:
+        except OutdatedRead as outdated:
             # No pause and no deadline: the database is well, and the other request has finished.
             unit_of_work.close()
             attempts += 1
+            if attempts == MAX_ATTEMPTS and outdated.refusal is not None:
+                raise outdated.refusal from None
             if attempts == MAX_ATTEMPTS:
                 break
             metrics.recorder.count(metrics.RETRIES, "outdated_read")

@@ -15,7 +15,14 @@ from app.database import turn_at_pool, turn_to_write
 from app.extensions import db
 from app.operations.store import audit
 from app.operations.store import transactions as module
-from app.operations.store.transactions import on_commit, on_commit_or_now, read, transaction, transaction_part
+from app.operations.store.transactions import (
+    OutdatedRead,
+    on_commit,
+    on_commit_or_now,
+    read,
+    transaction,
+    transaction_part,
+)
 from app.rules.errors import Conflict, Unavailable
 from tests.factories import Factory
 from tests.support.databases import Database
@@ -70,6 +77,26 @@ def test_transaction_commits_on_return_and_rolls_back_on_exception(counters: Cou
     with pytest.raises(Conflict):
         unit(True)
     assert counters.value(1) == 1
+
+
+@pytest.mark.parametrize("refusal", [None, Conflict("busy")])
+def test_outdated_read_repeats_the_transaction_until_it_is_refused(
+    counters: Counters, refusal: Conflict | None
+) -> None:
+    runs: list[int] = []
+
+    @transaction
+    def unit(outdated: int) -> None:
+        counters.add(1)
+        runs.append(1)
+        if len(runs) <= outdated:
+            raise OutdatedRead(refusal)
+
+    unit(2)
+    assert (len(runs), counters.value(1)) == (3, 1)
+    with pytest.raises(Conflict if refusal else Unavailable):
+        unit(100)
+    assert (len(runs), counters.value(1)) == (3 + module.MAX_ATTEMPTS, 1)
 
 
 def test_failed_part_ends_transaction_unless_a_savepoint_surrounds_it(counters: Counters) -> None:
