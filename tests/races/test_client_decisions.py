@@ -13,7 +13,7 @@ from app.operations.authorization.approval_requests import (
     decline_client_request,
     list_client_requests,
 )
-from app.operations.authorization.codes import PresentedCode, generate_code, redeem_code
+from app.operations.authorization.codes import generate_code
 from app.operations.clients.clients import update_client
 from app.operations.directory import lookups
 from app.operations.directory.lookups import find_client
@@ -23,6 +23,7 @@ from app.rules.authorization.authorization_request import AuthorizationParameter
 from app.rules.errors import DomainError
 from tests.factories import Factory
 from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, SCOPES, VERIFIER
+from tests.support.codes import redeem_code
 from tests.support.databases import Database
 from tests.support.threads import at_once
 
@@ -97,9 +98,7 @@ def test_blocking_a_client_revokes_concurrent_consents(app: Flask, make: Factory
                 remember=True,
             )
             proven = AuthenticatedClient(view, view.secrets[0].id)
-            answer = redeem_code(
-                proven, PresentedCode(code, REDIRECT_URI, VERIFIER), ip_address=None, request_id=None
-            )
+            answer = redeem_code(proven, code, redirect_uri=REDIRECT_URI, verifier=VERIFIER)
             given.append(answer.access_token)
 
         def block(boss=boss, client=client) -> None:

@@ -11,7 +11,7 @@ import pytest
 from flask import Flask
 
 from app.operations.authorization import authorization_requests, codes, connected_apps
-from app.operations.authorization.codes import PresentedCode, generate_code, redeem_code
+from app.operations.authorization.codes import generate_code
 from app.operations.authorization.consents import store_consent
 from app.operations.clients.clients import update_client
 from app.operations.directory.lookups import find_client
@@ -26,6 +26,7 @@ from app.rules.authorization.authorization_request import AuthorizationParameter
 from app.rules.errors import InvalidGrant
 from tests.factories import Factory
 from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, VERIFIER
+from tests.support.codes import redeem_code
 from tests.support.databases import Database
 from tests.support.process import wait_until
 
@@ -151,6 +152,5 @@ def redeem(client: ClientSnapshot, session: SessionRecord, scopes: tuple[str, ..
     authorization_requests.issue_code(
         session.actor(), client, asked, session, code=code, scopes=scopes, request=None, remember=True
     )
-    presented = PresentedCode(code, REDIRECT_URI, VERIFIER)
     caller = AuthenticatedClient(client, client.secrets[0].id)
-    return redeem_code(caller, presented, ip_address=None, request_id=None)
+    return redeem_code(caller, code, redirect_uri=REDIRECT_URI, verifier=VERIFIER)

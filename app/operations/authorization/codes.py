@@ -8,7 +8,6 @@ from typing import Any
 from uuid import UUID
 
 from msgspec import Struct
-from msgspec.structs import replace
 from sqlalchemy import bindparam, select, update
 
 from app.fast_path.compiled_query import CompiledQuery, insert_into
@@ -26,9 +25,7 @@ from app.operations.directory.snapshots import (
 from app.operations.directory.users import USER_COLUMNS, snapshot_of
 from app.operations.grants import grants
 from app.operations.store import audit, clock
-from app.operations.store.transactions import current_unit_of_work, transaction
-from app.operations.tokens import issuance
-from app.operations.tokens.access_tokens import TokenResponse
+from app.operations.store.transactions import current_unit_of_work
 from app.rules.actor import Actor
 from app.rules.authorization import authorization_request
 from app.rules.authorization.authorization_request import AuthorizationParameters
@@ -47,8 +44,6 @@ from app.rules.organizations.settings import earliest_expiry
 from app.rules.scopes import restrict_scopes
 
 RETENTION_AFTER_USE = timedelta(days=1)
-
-
 _INSERT = CompiledQuery(insert_into(AuthorizationCode))
 _FIND = CompiledQuery(
     select(
@@ -81,15 +76,6 @@ _CLAIM = CompiledQuery(
     )
     .values(used_at=bindparam("used_at"), attempt=bindparam("attempt"))
 )
-
-
-class PresentedCode(Struct, frozen=True):
-    """The parameters with which a client redeems a code (RFC 6749 section 4.1.3, RFC 7636 section 4.5)."""
-
-    code: str
-    redirect_uri: str | None
-    code_verifier: str | None
-    resources: tuple[str, ...] = ()
 
 
 class ReplayedCode(Struct, frozen=True):
@@ -144,42 +130,6 @@ def add_code(
         grant_ends_at=ends_at,
         purge_at=now + lifetime + RETENTION_AFTER_USE,
     )
-
-
-def redeem_code(
-    authenticated: AuthenticatedClient,
-    presented: PresentedCode,
-    *,
-    ip_address: str | None,
-    request_id: str | None,
-) -> TokenResponse | ReplayedCode:
-    """Redeem a code in one transaction without an HTTP request around it.
-
-    The token endpoint runs the same steps through its grant. Raises what ``find_code`` and ``claim_code`` raise.
-    """
-    issuance.ensure_signing_keys(authenticated.client)
-    actor = grants.client_actor(authenticated.client, ip_address, request_id)
-    return _redeem(actor, authenticated, presented)
-
-
-@transaction
-def _redeem(
-    actor: Actor, authenticated: AuthenticatedClient, presented: PresentedCode
-) -> TokenResponse | ReplayedCode:
-    row = find_code(authenticated, presented.code, presented.redirect_uri)
-    require_verifier(authenticated.client, row, presented.code_verifier)
-    claimed = claim_code(actor, authenticated, row, presented.resources)
-    if isinstance(claimed, ReplayedCode):
-        return claimed
-    prepared = issuance.prepare_grant_tokens(authenticated, claimed.new)
-    if not claimed.is_stored:
-        issuance.store_grant_tokens(actor, authenticated, claimed.new, prepared)
-    if "openid" not in claimed.new.scopes:
-        return prepared.answer
-    id_token = issuance.sign_id_token(
-        authenticated.client, claimed.new, access_token=prepared.answer.access_token
-    )
-    return replace(prepared.answer, id_token=id_token)
 
 
 def find_code(authenticated: AuthenticatedClient, code: str, redirect_uri: str | None) -> Any:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import math
-import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -19,7 +18,7 @@ from msgspec import Struct
 
 from app.config import current
 from app.operations.audit.failed_requests import RejectedRequest, store_rejected_requests
-from app.operations.authorization import codes, consents
+from app.operations.authorization import consents
 from app.operations.clients.client_records import list_clients
 from app.operations.clients.client_usage import record_client_use
 from app.operations.clients.clients import register_client, update_client
@@ -35,6 +34,7 @@ from app.operations.clients.scopes import update_scope
 from app.operations.directory import lookups
 from app.operations.directory.snapshots import AuthenticatedClient, OrganizationSnapshot
 from app.operations.directory.users import create_user, find_user_by_email
+from app.operations.grants import grants
 from app.operations.organizations.administrators import add_administrator
 from app.operations.organizations.organizations import create_organization
 from app.operations.organizations.setup import complete_setup, is_set_up
@@ -53,21 +53,20 @@ from app.operations.store.usage_counters import (
     Metrics,
     add_past,
 )
+from app.operations.tokens import issuance, refresh_tokens
 from app.operations.tokens.access_tokens import TokenResponse
-from app.operations.tokens.refresh_tokens import refresh
 from app.operations.tokens.tokens import issue_to_client
 from app.rules.actor import Actor
 from app.rules.audit.failed_requests import CAUSES, redact_parameters
 from app.rules.audit.usage import AUTHORIZATION_CODE, CLIENT_CREDENTIALS, REFRESH_TOKEN, SUCCEEDED
-from app.rules.authorization import authorization_request
-from app.rules.authorization.authorization_request import AuthorizationParameters
 from app.rules.errors import Cause, Conflict, NotFound
-from app.rules.identifiers import new_public_id, public_id
+from app.rules.identifiers import new_id, new_public_id, public_id
 from app.rules.organizations import settings
 
 SLUG = "acme"
 ROOT_EMAIL = "root@gatehouse.example"
 APP_URL = "http://127.0.0.1:9000"
+_ADDRESS = "203.0.113.9"
 _APP_NAME = "Acme Web"
 _USER_AGENTS = ("Mozilla/5.0 (X11; Linux x86_64) Firefox/145.0", "Mozilla/5.0 (iPhone; CPU iPhone OS 19_0)")
 _USERS = (
@@ -274,14 +273,12 @@ def _create_traffic(organization: OrganizationSnapshot, users: list[DemoUser], c
     web, calendar, mobile, reports = client_ids
     for number, user in enumerate(users):
         agent = _USER_AGENTS[number % len(_USER_AGENTS)]
-        sign_in(organization.id, user.email, user.password, ip_address="203.0.113.9", user_agent=agent)
+        sign_in(organization.id, user.email, user.password, ip_address=_ADDRESS, user_agent=agent)
         # Ada has not used the demo app yet, so it asks her for consent.
         for client_id in (web, mobile) if number else (calendar, mobile):
             answer = _authorize(organization, user, client_id)
             if answer.refresh_token is not None and client_id != calendar:
-                refresh(
-                    _authenticate(client_id), answer.refresh_token, ip_address="203.0.113.9", request_id=None
-                )
+                _refresh(_authenticate(client_id), answer.refresh_token)
     sign_in(organization.id, users[0].email, "not the password", ip_address="198.51.100.4")
     reports_client = _authenticate(reports)
     for _ in range(12):
@@ -304,8 +301,8 @@ def _create_history(
         # More by day than by night, and less at weekends; no two hours alike.
         busy = max(0.1, math.sin((at.hour - 5) / 16 * math.pi)) * (0.3 if at.weekday() > 4 else 1)
         busy *= 0.7 + 0.6 * (hours * 7919 % 13) / 12
-        for authenticated, grants in zip(clients, _HOURLY_TOKENS, strict=True):
-            for grant, most in grants.items():
+        for authenticated, hourly in zip(clients, _HOURLY_TOKENS, strict=True):
+            for grant, most in hourly.items():
                 if count := round(most * busy):
                     metrics = ((REQUESTS, f"token{SUCCEEDED}"), (TOKENS, grant))
                     facts.append((at, _fact(authenticated, metrics), count))
@@ -333,7 +330,7 @@ def _create_history(
                 description=CAUSES[cause.code].what,
                 cause=cause,
                 parameters=redact_parameters({"client_id": client.client_id, **parameters}),
-                address="203.0.113.9",
+                address=_ADDRESS,
                 path_organization=None,
             )
         )
@@ -378,49 +375,48 @@ def _fact(authenticated: AuthenticatedClient, metrics: Metrics) -> Fact:
 
 
 def _authorize(organization: OrganizationSnapshot, user: DemoUser, client_id: str) -> TokenResponse:
-    """Run the authorization code flow of one user and client."""
+    """Give a client its first tokens of a user, as if the user had just signed in and allowed all scopes."""
     user_id = _find_user_id(organization, user.email.split("@")[0])
     if user_id is None:
         raise NotFound("There is no such user.")
     authenticated = _authenticate(client_id)
-    client = authenticated.client
-    verifier = secrets.token_urlsafe(48)
-    parameters = AuthorizationParameters(
-        redirect_uri=client.document["redirect_uris"][0],
-        scopes=tuple(client.document["scopes"]),
-        code_challenge=authorization_request.challenge_of(verifier),
+    now = clock.now()
+    grant = grants.NewGrant(
+        id=new_id(),
+        user_id=user_id,
+        session_id=None,
+        scopes=tuple(authenticated.client.document["scopes"]),
+        auth_time=now - timedelta(seconds=20),
+        amr="pwd",
+        allowed_at=now,
     )
-    actor = Actor("user", organization.id, organization.id, user_id=user_id, label=user.email)
-    code = _allow(actor, authenticated, parameters)
-    presented = codes.PresentedCode(code, parameters.redirect_uri, verifier)
-    answer = codes.redeem_code(authenticated, presented, ip_address="203.0.113.9", request_id=None)
-    record_client_use(authenticated, "203.0.113.9", "token")
-    if not isinstance(answer, TokenResponse):
-        raise RuntimeError("a new code was reported as replayed")
+    issuance.ensure_signing_keys(authenticated.client)
+    answer = _issue(authenticated, grant, user.email)
+    record_client_use(authenticated, _ADDRESS, "token")
     return answer
 
 
 @transaction
-def _allow(actor: Actor, authenticated: AuthenticatedClient, parameters: AuthorizationParameters) -> str:
+def _issue(authenticated: AuthenticatedClient, grant: grants.NewGrant, email: str) -> TokenResponse:
     client = authenticated.client
-    if actor.user_id is None:
-        raise RuntimeError("only a user can give consent")
+    here = client.organization.id
     if client.trust != "first_party":
-        consents.store_consent(actor, client, actor.user_id, parameters.scopes)
-    code = codes.generate_code(client.organization)
-    codes.add_code(
-        actor,
-        client,
-        parameters,
-        code,
-        scopes=parameters.scopes,
-        user_id=actor.user_id,
-        session_id=None,
-        auth_time=clock.now() - timedelta(seconds=20),
-        amr="pwd",
-        acr=None,
-    )
-    return code
+        user = Actor("user", here, here, user_id=grant.user_id, label=email)
+        consents.store_consent(user, client, grant.user_id, grant.scopes)
+    prepared = issuance.prepare_grant_tokens(authenticated, grant)
+    actor = grants.client_actor(client, _ADDRESS, None)
+    issuance.store_grant_tokens(actor, authenticated, grant, prepared)
+    return prepared.answer
+
+
+@transaction
+def _refresh(authenticated: AuthenticatedClient, refresh_token: str) -> None:
+    actor = grants.client_actor(authenticated.client, _ADDRESS, None)
+    found = refresh_tokens.find_refresh_token(actor, authenticated, refresh_token, (), ())
+    if isinstance(found, refresh_tokens.Reused):
+        raise RuntimeError("a new refresh token was reported as used")
+    prepared = refresh_tokens.prepare_refresh(authenticated, found, found.scopes)
+    refresh_tokens.rotate(authenticated, found, prepared)
 
 
 def _authenticate(client_id: str) -> AuthenticatedClient:

@@ -26,7 +26,6 @@ from app.operations.store import audit, clock, keyring, outages
 from app.operations.store.transactions import (
     OutdatedRead,
     current_unit_of_work,
-    transaction,
     verify_commit_with,
 )
 from app.operations.tokens import access_tokens, issuance
@@ -100,30 +99,6 @@ class RefreshCredential(Struct, frozen=True):
     presented: str
     earlier_answer: TokenResponse | None = None
     names_scopes: bool = False
-
-
-def refresh(
-    authenticated: AuthenticatedClient, refresh_token: str, *, ip_address: str | None, request_id: str | None
-) -> TokenResponse | Reused:
-    """Refresh a grant in one transaction without an HTTP request around it.
-
-    The token endpoint runs the same steps through its grant. Raises the same errors.
-    """
-    issuance.ensure_signing_keys(authenticated.client)
-    actor = grants.client_actor(authenticated.client, ip_address, request_id)
-    return _refresh(actor, authenticated, refresh_token)
-
-
-@transaction
-def _refresh(actor: Actor, authenticated: AuthenticatedClient, refresh_token: str) -> TokenResponse | Reused:
-    credential = find_refresh_token(actor, authenticated, refresh_token, (), ())
-    if isinstance(credential, Reused):
-        return credential
-    if credential.earlier_answer is not None:
-        return credential.earlier_answer
-    prepared = prepare_refresh(authenticated, credential, credential.scopes)
-    rotate(authenticated, credential, prepared)
-    return prepared.answer
 
 
 def find_refresh_token(
