@@ -35,7 +35,7 @@ from app.rules.authorization.authorization_request import (
 )
 from app.rules.authorization.consents import page_digest
 from app.rules.authorization.interaction import select_context
-from app.rules.clients.client_coherence import get_client_requirements
+from app.rules.clients.client_coherence import requires_par
 from app.rules.errors import AuthorizationError, NotFound, TooManyRequests
 from app.rules.identifiers import (
     AUTHORIZATION_REQUEST,
@@ -117,7 +117,6 @@ def read_request_parameters(client: ClientSnapshot, sent: Mapping[str, str]) -> 
     With a ``request_uri`` or a request object, all plain parameters except the ``client_id`` are ignored. Raises
     UnredirectableError for an expired or used ``request_uri``.
     """
-    requirements = get_client_requirements(client.document, client.organization.settings)
     if "request_uri" in sent:
         if "request" in sent:
             return _refused(sent, "invalid_request", lazy_gettext("Send request or request_uri, not both."))
@@ -127,7 +126,7 @@ def read_request_parameters(client: ClientSnapshot, sent: Mapping[str, str]) -> 
             return _refused(sent, "request_uri_not_supported", message)
         pushed = pushed_requests.find_pushed_request(client, sent["request_uri"])
         return RequestParameters(pushed.sent, pushed.id)
-    if requirements.pushed_requests:
+    if requires_par(client.document, client.organization.settings):
         message = lazy_gettext("The request must be pushed first (RFC 9126).")
         return RequestParameters(
             sent, refusal=AuthorizationError("invalid_request", message).with_cause("par_required")
@@ -149,7 +148,7 @@ def _read_parameters(client: ClientSnapshot, sent: Mapping[str, str]) -> Request
             return RequestParameters(pushed_requests.read_request_object_parameters(client, sent["request"]))
         except AuthorizationError as refusal:
             return RequestParameters(sent, refusal=refusal)
-    if get_client_requirements(client.document, client.organization.settings).request_objects:
+    if client.document.get("require_signed_request_object"):
         message = lazy_gettext("The request must be a signed request object (RFC 9101).")
         return _refused(sent, "invalid_request", message)
     return RequestParameters(sent)

@@ -26,8 +26,7 @@ from app.rules.authorization.request_object import (
     read_request_object,
     validate_request_object,
 )
-from app.rules.clients.client_assertions import name_algorithm
-from app.rules.clients.client_coherence import get_client_requirements
+from app.rules.clients.client_coherence import accepted_algorithms, is_fapi2
 from app.rules.clients.dpop import InvalidProof
 from app.rules.errors import AuthorizationError, TooManyRequests, UnredirectableError
 from app.rules.identifiers import PUSHED_REQUEST, digest, new_id, new_token, parse_token
@@ -41,12 +40,10 @@ def read_request_object_parameters(client: ClientSnapshot, request_object: str) 
     Raises InvalidRequestObject, and AuthorizationError for an encrypted or unsigned one and while the client's keys
     are unavailable. Call it outside of a transaction, because it may fetch keys.
     """
-    requirements = get_client_requirements(client.document, client.organization.settings)
-    chosen = client.document.get("request_object_signing_alg")
-    jwt = read_request_object(
-        request_object,
-        must_be_signed=requirements.request_objects or requirements.fapi2 or chosen is not None,
-    )
+    document = client.document
+    chosen = document.get("request_object_signing_alg")
+    must_be_signed = bool(chosen or document.get("require_signed_request_object") or is_fapi2(document))
+    jwt = read_request_object(request_object, must_be_signed=must_be_signed)
     try:
         is_signed = client_authentication.is_signed_by_client(client, jwt)
     except KeysUnavailable as unavailable:
@@ -59,10 +56,8 @@ def read_request_object_parameters(client: ClientSnapshot, request_object: str) 
         jwt,
         client_id=client.client_id,
         issuer=client.organization.issuer,
-        algorithms=tuple(
-            name for name in requirements.algorithms if chosen is None or name == name_algorithm(chosen)
-        ),
-        is_bounded=requirements.fapi2,
+        algorithms=accepted_algorithms(document, chosen),
+        is_bounded=is_fapi2(document),
         now=clock.now(),
     )
 

@@ -24,11 +24,10 @@ from app.rules.clients.client_assertions import (
     ClientJwt,
     ValidAssertion,
     is_signed_by,
-    name_algorithm,
     read_assertion,
     validate_assertion,
 )
-from app.rules.clients.client_coherence import get_client_requirements
+from app.rules.clients.client_coherence import accepted_algorithms, is_fapi2
 from app.rules.clients.client_types import PRIVATE_KEY_JWT, accepts_auth_method
 from app.rules.clients.public_keys import usable_keys
 from app.rules.errors import Cause, InvalidClient, NotFound, TooManyRequests, Unavailable
@@ -203,16 +202,12 @@ def _validated(
             expected=_describe_keys(client),
         )
     document, issuer = client.document, client.organization.issuer
-    requirements = get_client_requirements(document, client.organization.settings)
-    chosen = document.get("token_endpoint_auth_signing_alg")
     return client, validate_assertion(
         jwt,
         client_id=client.client_id,
         issuer=issuer,
-        endpoints=() if requirements.issuer_audience else (f"{issuer}/oauth/token", url),
-        algorithms=tuple(
-            name for name in requirements.algorithms if chosen is None or name == name_algorithm(chosen)
-        ),
+        endpoints=() if is_fapi2(document) else (f"{issuer}/oauth/token", url),
+        algorithms=accepted_algorithms(document, document.get("token_endpoint_auth_signing_alg")),
         now=clock.now(),
     )
 

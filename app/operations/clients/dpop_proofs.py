@@ -12,7 +12,7 @@ from app.operations.directory.snapshots import AuthenticatedClient, ClientSnapsh
 from app.operations.grants.grants import TokenSnapshot
 from app.operations.store import clock, idempotency, keyring
 from app.rules.clients import dpop
-from app.rules.clients.client_coherence import requires_dpop, requires_dpop_nonce
+from app.rules.clients.client_coherence import is_fapi2, requires_dpop
 from app.rules.clients.dpop import InvalidProof, MissingProof, NonceNeeded, Proof
 from app.rules.errors import Unauthenticated
 
@@ -83,7 +83,7 @@ def require_holder(
 
 def _use_proof(client: ClientSnapshot, proof: Proof) -> None:
     if proof.nonce is None:
-        if requires_dpop_nonce(client.document):
+        if is_fapi2(client.document):
             raise NonceNeeded
     else:
         slot = _slot()

@@ -40,7 +40,9 @@ from app.rules.actor import Actor
 from app.rules.clients.client_coherence import (
     CODE_PROTECTIONS,
     FAPI2,
-    get_client_requirements,
+    required_code_protection,
+    requires_dpop,
+    requires_par,
     signing_algorithm_for,
 )
 from app.rules.directory.permissions import MEMBER, effective_roles, missing_permissions, permissions_of_role
@@ -178,12 +180,14 @@ def _has_new_requirements(
     document: Mapping[str, Any], source: str, before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> bool:
     """Return whether the client would newly have to use PKCE or a nonce, push its requests or bind its tokens."""
-    now = get_client_requirements(document, before, source)
-    then = get_client_requirements(document, after, source)
-    pushes = "authorization_code" in (document.get("grant_types") or ())
-    is_stricter = CODE_PROTECTIONS.index(then.code_protection) < CODE_PROTECTIONS.index(now.code_protection)
-    requests = is_stricter or (then.pushed_requests and not now.pushed_requests)
-    return (pushes and requests) or (then.dpop and not now.dpop)
+    rank_before, rank_after = (
+        CODE_PROTECTIONS.index(required_code_protection(document, settings, source))
+        for settings in (before, after)
+    )
+    must_push = requires_par(document, after) and not requires_par(document, before)
+    uses_codes = "authorization_code" in (document.get("grant_types") or ())
+    must_bind = requires_dpop(document, after) and not requires_dpop(document, before)
+    return (uses_codes and (rank_after < rank_before or must_push)) or must_bind
 
 
 def _is_host_allowed(uri: str, hosts: Iterable[str]) -> bool:

@@ -15,7 +15,6 @@ from app.rules.clients.client_types import (
     DEVICE_CODE,
     METADATA_DOCUMENT,
     NONE,
-    PERSON,
     PRE_APPROVED,
     PRIVATE_KEY_JWT,
     REFRESH_TOKEN,
@@ -51,48 +50,28 @@ PKCE_REQUIRED, PKCE_OR_NONCE, PKCE_OPTIONAL = "required", "required_or_nonce", "
 CODE_PROTECTIONS = (PKCE_REQUIRED, PKCE_OR_NONCE, PKCE_OPTIONAL)
 
 
-class ClientRequirements(Struct, frozen=True):
-    """The requirements that a client must meet.
+def is_fapi2(document: Mapping[str, Any]) -> bool:
+    """Return whether the client follows the FAPI 2.0 Security Profile.
 
-    ``algorithms`` are the JWS algorithms for everything it signs (assertions, request objects, DPoP proofs)
-    and everything signed for it. ``issuer_audience``: its assertions and request objects must have the issuer
-    as their only ``aud``, a string. ``code_protection``: one of CODE_PROTECTIONS (RFC 9700 section 2.1.1).
-    ``pushed_requests``: RFC 9126. ``request_objects``: signed, RFC 9101.
-    ``dpop``: RFC 9449, with ``dpop_nonce`` if proofs must contain a nonce from this server. ``fapi2``: the
-    FAPI 2.0 Security Profile, which implies some of the others.
+    Its one audience in assertions and request objects is the issuer, its proofs contain a nonce from this server so
+    that they cannot be prepared for later use (RFC 9449 section 8), and what follows here applies to it.
     """
-
-    fapi2: bool
-    code_protection: str
-    pushed_requests: bool
-    request_objects: bool
-    dpop: bool
-    dpop_nonce: bool
-    issuer_audience: bool
-    algorithms: tuple[str, ...]
+    return document.get("security_profile") == FAPI2
 
 
-def get_client_requirements(
-    document: Mapping[str, Any], settings: Mapping[str, Any], source: str = PERSON
-) -> ClientRequirements:
-    """Return the requirements of a client in an organization with these effective settings.
-
-    ``source`` says who registered it, one of SOURCES.
-    """
-    oauth = settings["oauth"]
-    fapi2 = document.get("security_profile") == FAPI2
-    return ClientRequirements(
-        fapi2=fapi2,
-        code_protection=required_code_protection(document, settings, source),
-        pushed_requests=(
-            fapi2 or bool(document.get("require_pushed_authorization_requests")) or oauth["require_par"]
-        ),
-        request_objects=bool(document.get("require_signed_request_object")),
-        dpop=requires_dpop(document, settings),
-        dpop_nonce=requires_dpop_nonce(document),
-        issuer_audience=fapi2,
-        algorithms=FAPI2_ALGORITHMS if fapi2 else SIGNING_ALGORITHMS,
+def requires_par(document: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
+    """Return whether the client must push its authorization requests (RFC 9126)."""
+    return bool(
+        is_fapi2(document)
+        or document.get("require_pushed_authorization_requests")
+        or settings["oauth"]["require_par"]
     )
+
+
+def accepted_algorithms(document: Mapping[str, Any], chosen: str | None) -> tuple[str, ...]:
+    """Return the JWS algorithms of what the client signs: ``chosen`` if it registered one, as far as allowed."""
+    allowed = FAPI2_ALGORITHMS if is_fapi2(document) else SIGNING_ALGORITHMS
+    return tuple(name for name in allowed if chosen is None or name == name_algorithm(chosen))
 
 
 def required_code_protection(document: Mapping[str, Any], settings: Mapping[str, Any], source: str) -> str:
@@ -106,7 +85,7 @@ def required_code_protection(document: Mapping[str, Any], settings: Mapping[str,
     if (
         document["token_endpoint_auth_method"] == NONE
         or source == METADATA_DOCUMENT
-        or document.get("security_profile") == FAPI2
+        or is_fapi2(document)
         or document.get("require_pkce")
         or policy == PKCE_REQUIRED
     ):
@@ -117,18 +96,8 @@ def required_code_protection(document: Mapping[str, Any], settings: Mapping[str,
 def requires_dpop(document: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
     """Return whether every token of the client must be bound to a key (RFC 9449 section 5.2)."""
     return bool(
-        document.get("dpop_bound_access_tokens")
-        or document.get("security_profile") == FAPI2
-        or settings["oauth"]["require_dpop"]
+        document.get("dpop_bound_access_tokens") or is_fapi2(document) or settings["oauth"]["require_dpop"]
     )
-
-
-def requires_dpop_nonce(document: Mapping[str, Any]) -> bool:
-    """Return whether the client's proofs must contain a nonce from this server (RFC 9449 section 8).
-
-    A FAPI client must not be able to prepare proofs for later use.
-    """
-    return document.get("security_profile") == FAPI2
 
 
 def rotates_refresh_tokens(document: Mapping[str, Any], settings: Mapping[str, Any], *, bound: bool) -> bool:
@@ -140,7 +109,7 @@ def rotates_refresh_tokens(document: Mapping[str, Any], settings: Mapping[str, A
     """
     if document["token_endpoint_auth_method"] == NONE:
         return True
-    if bound or document.get("security_profile") == FAPI2:
+    if bound or is_fapi2(document):
         return False
     return bool(settings["oauth"]["refresh_token"]["rotation"] == "always")
 
@@ -153,18 +122,18 @@ def signing_algorithm_for(
     It is ``chosen``, or the organization's, or the first of the profile if the profile excludes that one.
     """
     algorithm = str(chosen or settings["oauth"]["signing"]["algorithm"])
-    if document.get("security_profile") == FAPI2 and algorithm not in FAPI2_ALGORITHMS:
+    if is_fapi2(document) and algorithm not in FAPI2_ALGORITHMS:
         return FAPI2_ALGORITHMS[0]
     return algorithm
 
 
 def profile_allows_auth_method(auth_method: str, client: Client) -> bool:
     """Return whether the client's profile, if any, allows the method (FAPI 2.0 section 5.3.2.1)."""
-    return client.get("security_profile") != FAPI2 or auth_method == PRIVATE_KEY_JWT
+    return not is_fapi2(client) or auth_method == PRIVATE_KEY_JWT
 
 
 def _if_fapi2(rule: Rule) -> Rule:
-    return lambda client: rule(client) if client.get("security_profile") == FAPI2 else None
+    return lambda client: rule(client) if is_fapi2(client) else None
 
 
 def _require_private_key_jwt(client: Client) -> FieldProblem | None:
@@ -212,7 +181,7 @@ def _require_algorithm(name: str) -> Rule:
     return rule
 
 
-# As in client_coherence: the field to report, the other fields that the rule reads, and the rule.
+# The field to report, the other fields that the rule reads, and the rule.
 PROFILE_RULES: tuple[tuple[str, tuple[str, ...], Rule], ...] = (
     ("token_endpoint_auth_method", ("security_profile",), _if_fapi2(_require_private_key_jwt)),
     ("grant_types", ("security_profile",), _if_fapi2(_exclude_device_grant)),

@@ -6,9 +6,10 @@ from typing import Any
 
 from app.rules.authorization.authorization_request import is_code_protected
 from app.rules.clients.client_coherence import (
-    ClientRequirements,
-    get_client_requirements,
+    accepted_algorithms,
     required_code_protection,
+    requires_dpop,
+    requires_par,
     rotates_refresh_tokens,
     signing_algorithm_for,
 )
@@ -21,16 +22,6 @@ NONCE = "n-0S6_WzA2Mj"
 PUBLIC = {"token_endpoint_auth_method": "none"}
 KEYS = {"token_endpoint_auth_method": "private_key_jwt"}
 STRONG = ("PS256", "ES256", "EdDSA")
-NOTHING = ClientRequirements(
-    fapi2=False,
-    code_protection="required_or_nonce",
-    pushed_requests=False,
-    request_objects=False,
-    dpop=False,
-    dpop_nonce=False,
-    issuer_audience=False,
-    algorithms=ALL,
-)
 
 
 def settings(**oauth: Any) -> dict[str, Any]:
@@ -38,35 +29,39 @@ def settings(**oauth: Any) -> dict[str, Any]:
 
 
 @each(
-    ("document", "oauth", "changed"),
+    ("document", "oauth", "required"),
     [
-        ({}, {}, {}),
-        ({"dpop_bound_access_tokens": True}, {}, {"dpop": True}),
-        ({}, {"require_dpop": True}, {"dpop": True}),
-        ({"require_pushed_authorization_requests": True}, {}, {"pushed_requests": True}),
-        ({}, {"require_par": True}, {"pushed_requests": True}),
-        ({"require_signed_request_object": True}, {}, {"request_objects": True}),
+        ({}, {}, set()),
+        ({"dpop_bound_access_tokens": True}, {}, {"dpop"}),
+        ({}, {"require_dpop": True}, {"dpop"}),
+        ({"require_pushed_authorization_requests": True}, {}, {"par"}),
+        ({}, {"require_par": True}, {"par"}),
+        # FAPI 2.0 Security Profile section 5.3.2.
+        ({"security_profile": "fapi2"}, {}, {"dpop", "par"}),
     ],
 )
-def test_requirement_comes_from_client_or_organization(
-    document: dict[str, Any], oauth: dict[str, Any], changed: dict[str, Any]
+def test_requirement_comes_from_client_profile_or_organization(
+    document: dict[str, Any], oauth: dict[str, Any], required: set[str]
 ) -> None:
-    wanted = {name: changed.get(name, getattr(NOTHING, name)) for name in ClientRequirements.__slots__}
-    assert get_client_requirements(SECRET | document, settings(**oauth)) == ClientRequirements(**wanted)
+    found = {"dpop": requires_dpop, "par": requires_par}
+    assert {name for name, rule in found.items() if rule(document, settings(**oauth))} == required
 
 
-def test_profile_implies_requirements() -> None:
-    """FAPI 2.0 Security Profile sections 5.3.2 and 5.4.1."""
-    assert get_client_requirements(KEYS | {"security_profile": "fapi2"}, settings()) == ClientRequirements(
-        fapi2=True,
-        code_protection="required",
-        pushed_requests=True,
-        request_objects=False,
-        dpop=True,
-        dpop_nonce=True,
-        issuer_audience=True,
-        algorithms=STRONG,
-    )
+@each(
+    ("profile", "chosen", "accepted"),
+    [
+        (None, None, ALL),
+        (None, "RS256", ("RS256",)),
+        (None, "Ed25519", ("EdDSA",)),
+        # FAPI 2.0 Security Profile section 5.4.1.
+        ("fapi2", None, STRONG),
+        ("fapi2", "RS256", ()),
+    ],
+)
+def test_profile_and_registration_restrict_algorithms(
+    profile: str | None, chosen: str | None, accepted: tuple[str, ...]
+) -> None:
+    assert accepted_algorithms({"security_profile": profile}, chosen) == accepted
 
 
 @each("policy", ["required", "required_or_nonce", "public_clients"])
