@@ -42,7 +42,7 @@ def rotate_command(organization: str, algorithm: str | None, now: bool) -> None:
     with every other key of the algorithm.
     """
     key = signing_key_lists.rotate_signing_key(
-        operator(organization), organization, algorithm=algorithm, emergency=now
+        operator(organization), organization, {"algorithm": algorithm, "emergency": now}
     )
     click.echo(_line(key))
     if now:

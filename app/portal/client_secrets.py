@@ -149,8 +149,10 @@ def new_secret(context: PortalContext, client_id: str) -> PageResponse:
             made = create_credential(
                 context.actor,
                 client_id,
-                name=form.name.data or None,
-                retire_others_in_seconds=overlap if form.others.data == "retire" else None,
+                {
+                    "name": form.name.data or None,
+                    "retire_others_in_seconds": overlap if form.others.data == "retire" else None,
+                },
                 revoke_tokens=form.revoke_tokens.data,
             )
             return _show_secret(context, "client_secret", made.credential, made.secret, made.retired)

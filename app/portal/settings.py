@@ -195,7 +195,7 @@ def signing_keys(context: PortalContext) -> PageResponse:
 def rotate_keys(context: PortalContext) -> PageResponse:
     """Publish the next key of an algorithm; one published for a day already starts to sign."""
     algorithm = RotateKeyForm().algorithm.data or ""
-    key = rotate_signing_key(context.actor, context.organization.slug, algorithm=algorithm)
+    key = rotate_signing_key(context.actor, context.organization.slug, {"algorithm": algorithm})
     return context.done("/settings/keys", "key-published" if key.state == "next" else "key-active")
 
 
@@ -204,7 +204,9 @@ def replace_keys(context: PortalContext, algorithm: str) -> PageResponse:
     """Confirm and replace every key of the algorithm with a new one. Requires a fresh sign-in."""
     form = PageForm()
     if form.validate_on_submit():
-        rotate_signing_key(context.actor, context.organization.slug, algorithm=algorithm, emergency=True)
+        rotate_signing_key(
+            context.actor, context.organization.slug, {"algorithm": algorithm, "emergency": True}
+        )
         return context.done("/settings/keys", "keys-replaced")
     removed = list_removed_by_emergency(context.actor, context.organization.slug, algorithm)
     kids = ", ".join(f"{key.kid[:12]}…" for key in removed)

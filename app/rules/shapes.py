@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any, cast, get_args, get_type_hints
+from typing import Annotated, Any, TypeVar, cast, get_args, get_type_hints
 
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
@@ -41,6 +41,9 @@ class Shape(BaseModel):
     """Base of the models of request bodies."""
 
     model_config = ConfigDict(strict=True, extra="forbid", defer_build=True)
+
+
+S = TypeVar("S", bound=Shape)
 
 
 class Check:
@@ -323,6 +326,21 @@ def check_shape(
                 problem = _problem(detail, required or {})
             errors.add_problem(_path(detail["loc"]), problem)
     _find_duplicates(errors, shape, sent)
+
+
+def parse_shape(
+    shape: type[S],
+    sent: Mapping[str, Any],
+    *,
+    synonyms: Mapping[str, str] | None = None,
+    read_only: Collection[str] = (),
+    required: Mapping[str, str] | None = None,
+) -> S:
+    """Return the body as its shape. Raises InvalidInput with every invalid field, as ``check_shape`` finds them."""
+    errors = ValidationErrors()
+    check_shape(errors, shape, sent, synonyms=synonyms, read_only=read_only, required=required)
+    errors.raise_if_any()
+    return shape.model_validate(dict(sent))
 
 
 def _problem(detail: ErrorDetails, required: Mapping[str, str]) -> FieldProblem:

@@ -164,7 +164,7 @@ Change = Callable[[Actor, MadeClient], object]
 ENDING: dict[str, Change] = {
     "its secret is revoked": lambda actor, client: revoke_credentials(actor, client.client_id),
     "its secret is rotated away": lambda actor, client: create_credential(
-        actor, client.client_id, retire_others_in_seconds=0
+        actor, client.client_id, {"retire_others_in_seconds": 0}
     ),
     "it is disabled": lambda actor, client: update_client(actor, client.client_id, {"status": "disabled"}),
     "it is deleted": lambda actor, client: delete_client(actor, client.client_id),

@@ -76,7 +76,7 @@ def test_refused_request_of_an_unknown_client_is_not_recorded(flow: Flow) -> Non
 def test_revoked_secret_is_named_with_its_revoker(flow: Flow) -> None:
     system = flow.make.actor(flow.organization, user=flow.user)
     with flow.app.app_context():
-        added = create_credential(system, flow.client.client_id, name="2026-05")
+        added = create_credential(system, flow.client.client_id, {"name": "2026-05"})
         revoke_credentials(system, flow.client.client_id, credential_id=added.credential.public_id)
     flow.token(basic_header(flow.client.client_id, added.secret), grant_type="client_credentials")
     entry = only(flow)

@@ -126,7 +126,7 @@ def test_events_name_their_targets_including_deleted_ones(
 ) -> None:
     with make.app.app_context():
         actor = make.actor(acme, user=ada.user)
-        secret = create_credential(actor, orchard.client_id, name="2026-11")
+        secret = create_credential(actor, orchard.client_id, {"name": "2026-11"})
         resources.delete_resource(
             actor, resources.define_resource(actor, {"identifier": "urn:api", "name": "Hay"}).public_id
         )

@@ -129,7 +129,7 @@ def rotating(app: Flask, make: Any, acme: Any) -> str:
     """Return the ID of a client whose rotation has only old secrets."""
     made, system = make.client(acme), make.system(acme)
     with app.app_context():
-        new = create_credential(system, made.client_id, retire_others_in_seconds=3600).credential
+        new = create_credential(system, made.client_id, {"retire_others_in_seconds": 3600}).credential
         revoke_credentials(system, made.client_id, credential_id=new.public_id)
     return str(made.client_id)
 

@@ -121,7 +121,7 @@ def ended(app: Flask, make: Factory, corner: Corner) -> dict[str, str]:
         deletion.delete_user(actor, departed)
         leaked = signing_keys.get_active_key(corner.organization, "ES256").kid
         signing_key_lists.rotate_signing_key(
-            Actor.system(corner.organization.id), slug, algorithm="ES256", emergency=True
+            Actor.system(corner.organization.id), slug, {"algorithm": "ES256", "emergency": True}
         )
         invited = invitations.create_invitation(actor, slug, email="gone@example.com").invitation.public_id
         invitations.revoke_invitation(actor, slug, invited)

@@ -11,7 +11,6 @@ from app.api.endpoints import Body, Endpoints, show_page_of
 from app.api.representations import Representation, Source
 from app.operations.grants.signing_keys import ALGORITHMS
 from app.operations.tokens import signing_key_lists
-from app.rules.fields import ValidationErrors, find_unknown
 from app.rules.shapes import OneOf, SchemaOnly, described
 from app.web.bearer import ApiContext
 from app.web.json_api import created
@@ -71,9 +70,6 @@ def rotate_signing_key(context: ApiContext, body: Body, slug: str) -> object:
     The next key is published, and signs automatically after one day. Sending the request again after that day makes it
     sign immediately. A user needs a recent sign-in for an emergency.
     """
-    errors = ValidationErrors()
-    find_unknown(errors, body, tuple(signing_key_lists.KeyRotation.model_fields))
-    errors.raise_if_any()
-    record = signing_key_lists.rotate_signing_key(context.actor, slug, **body)
+    record = signing_key_lists.rotate_signing_key(context.actor, slug, body)
     collection = request.path.removesuffix("/rotations")
     return created(SigningKey.to_json(record), record.kid, version=record.version, collection=collection)

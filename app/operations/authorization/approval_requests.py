@@ -42,10 +42,10 @@ from app.rules.authorization.consents import (
     OPEN,
     PENDING_RETENTION,
     STATUSES,
+    ClientApproval,
+    ClientRefusal,
     approval_after,
-    check_approval,
     check_reason,
-    check_refusal,
 )
 from app.rules.clients.client_types import BLOCKED
 from app.rules.clients.redirect_uris import get_display_hosts
@@ -58,6 +58,7 @@ from app.rules.identifiers import (
     parse_public_id,
     public_id,
 )
+from app.rules.shapes import parse_shape
 
 MAX_EMAILS_PER_HOUR = 20
 """Emails to the administrators of one organization, who also see the pending requests in the portal."""
@@ -349,7 +350,7 @@ def approve_client_request(
     Audit: ``client_request.approved``, ``client.updated``.
     """
     actor.require("clients:trust")
-    approval = check_approval(fields or {})
+    approval = parse_shape(ClientApproval, fields or {})
     request = find_client_request(actor, request_id)
     # The permission to decide about clients includes these changes, even without the permission to edit clients.
     decider = replace(actor, permissions=actor.permissions | {"clients:read", "clients:write"})
@@ -385,7 +386,7 @@ def decline_client_request(
     ``client_request.declined``.
     """
     actor.require("clients:trust")
-    message = check_refusal(fields or {})
+    message = parse_shape(ClientRefusal, fields or {}).message or None
     request = find_client_request(actor, request_id)
     hold_client(actor, request.client_id)
     _decide(actor, request, DECLINED, message)

@@ -114,20 +114,15 @@ def get_credential(actor: Actor, client_id: str, credential_id: str) -> Credenti
 
 @transaction
 def create_credential(
-    actor: Actor,
-    client_id: str,
-    *,
-    name: str | None = None,
-    expires_at: datetime | str | None = None,
-    retire_others_in_seconds: int | None = None,
-    revoke_tokens: bool = False,
+    actor: Actor, client_id: str, fields: Mapping[str, Any] | None = None, *, revoke_tokens: bool = False
 ) -> NewCredential:
     """Create another secret. With ``retire_others_in_seconds`` the existing ones expire then, if not earlier.
 
-    With ``revoke_tokens`` the tokens issued with them expire together with them. Raises InvalidInput naming
-    every wrong field, Conflict if the client uses no secret, is disabled or has as many active secrets as the
-    organization allows, NotFound, Forbidden, and FreshSignInRequired if the user signed in too long ago.
-    Audit: ``credential.created``, ``credential.retired`` for each that now expires.
+    ``fields``: ``name``, ``expires_at``, ``retire_others_in_seconds``. With ``revoke_tokens`` the tokens issued with
+    the existing secrets expire together with them. Raises InvalidInput naming every wrong field, Conflict if the client
+    uses no secret, is disabled or has as many active secrets as the organization allows, NotFound, Forbidden, and
+    FreshSignInRequired if the user signed in too long ago. Audit: ``credential.created``, ``credential.retired`` for
+    each that now expires.
     """
     client = get_client_row(actor, client_id, "credentials:write")
     require_client_within_permissions(actor, client)
@@ -136,23 +131,15 @@ def create_credential(
     organization = hold_organization(actor.organization_id)
     rules = organization.settings["oauth"]["clients"]
     now = clock.now()
-    ends = validate_secret_terms(
-        now,
-        name=name,
-        expires_at=expires_at,
-        retire_others_in_seconds=retire_others_in_seconds,
-        max_seconds=rules["secret_ttl_seconds"],
-    )
+    sent = fields or {}
+    ends = validate_secret_terms(now, sent, max_seconds=rules["secret_ttl_seconds"])
     _require_uses_secret(client)
     # The version is raised first: of two callers that count the same active secrets, one has to count again.
     update_client_row(client)
     _enforce_secret_limit(client, now, rules["max_secrets"])
-    retired = (
-        []
-        if retire_others_in_seconds is None
-        else _retire(actor, client, now, retire_others_in_seconds, revoke_tokens)
-    )
-    credential, secret = add_credential(actor, client, organization, name=name, expires_at=ends)
+    seconds = sent.get("retire_others_in_seconds")
+    retired = [] if seconds is None else _retire(actor, client, now, seconds, revoke_tokens)
+    credential, secret = add_credential(actor, client, organization, name=sent.get("name"), expires_at=ends)
     _record_event(actor, "credential.created", credential.id, client, after=_audit_values(credential))
     return NewCredential(credential, secret, tuple(to_credential_records(retired, organization)))
 
@@ -184,18 +171,16 @@ def confirm_credential(actor: Actor, client_id: str, credential_id: str) -> Cred
 
 @transaction
 def rotate_credential(actor: Actor, client_id: str, fields: Mapping[str, Any] | None = None) -> NewCredential:
-    """Create a new secret. The existing ones expire after ``ends_in_seconds``, or the organization's overlap.
+    """Create a new secret. The existing ones expire after ``expires_in_seconds``, or the organization's overlap.
 
     With ``revoke_tokens`` the tokens issued with them expire together with them. Raises InvalidInput, and as
     ``create_credential``.
     """
     terms = validate_rotation_terms(fields or {})
     overlap = _organization(actor).settings["oauth"]["clients"]["rotation_overlap_seconds"]
+    seconds = overlap if terms.expires_in_seconds is None else terms.expires_in_seconds
     return create_credential(
-        actor,
-        client_id,
-        retire_others_in_seconds=overlap if terms.ends_in_seconds is None else terms.ends_in_seconds,
-        revoke_tokens=bool(terms.revoke_tokens),
+        actor, client_id, {"retire_others_in_seconds": seconds}, revoke_tokens=bool(terms.revoke_tokens)
     )
 
 

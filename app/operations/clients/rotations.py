@@ -34,7 +34,7 @@ from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.clients.credentials import (
     MAX_REMINDER_LEAD,
-    RotationTerms,
+    NewRotation,
     SecretUse,
     assess_rotation,
     is_reminder_due,
@@ -77,7 +77,7 @@ def get_rotation(actor: Actor, client_id: str) -> Rotation:
 def update_rotation(actor: Actor, client_id: str, fields: Mapping[str, Any]) -> Rotation:
     """Change when the old secrets expire, and whether their tokens expire with them.
 
-    Omitted fields are unchanged, and ``ends_in_seconds`` 0 revokes the old secrets now. None is valid longer than it
+    Omitted fields are unchanged, and ``expires_in_seconds`` 0 revokes the old secrets now. None is valid longer than it
     would be without the rotation. Raises InvalidInput naming every wrong field, Conflict if no rotation is in progress,
     NotFound, Forbidden, and FreshSignInRequired for another expiry of the client's last secrets if the user signed in
     too long ago (PO-4). Audit: ``credential.retired`` for each that changes, ``credential.revoked`` for each that is
@@ -85,7 +85,7 @@ def update_rotation(actor: Actor, client_id: str, fields: Mapping[str, Any]) -> 
     """
     terms = validate_rotation_terms(fields)
     rotation = _update_terms(actor, client_id, terms)
-    if terms.ends_in_seconds != 0:
+    if terms.expires_in_seconds != 0:
         return rotation
     for record in rotation.old:
         revoke_credentials(
@@ -163,23 +163,23 @@ def _to_secret_use(record: CredentialRecord) -> SecretUse:
 
 
 @transaction
-def _update_terms(actor: Actor, client_id: str, terms: RotationTerms) -> Rotation:
+def _update_terms(actor: Actor, client_id: str, terms: NewRotation) -> Rotation:
     """Apply the new terms. The caller revokes secrets that end immediately."""
     client = get_client_row(actor, client_id, "credentials:write")
     require_client_within_permissions(actor, client)
     rotation = _require_in_progress(load_rotation(client))
     update_client_row(client)
-    if terms.ends_in_seconds is not None:
+    if terms.expires_in_seconds is not None:
         require_fresh_sign_in_for_last_secrets(actor, client, [record.id for record in rotation.old])
     for record in rotation.old:
         _update_secret(actor, client, record, terms)
     return load_rotation(client)
 
 
-def _update_secret(actor: Actor, client: Client, record: CredentialRecord, terms: RotationTerms) -> None:
+def _update_secret(actor: Actor, client: Client, record: CredentialRecord, terms: NewRotation) -> None:
     expires_at = record.expires_at
-    if terms.ends_in_seconds:
-        expires_at = clock.now() + timedelta(seconds=terms.ends_in_seconds)
+    if terms.expires_in_seconds:
+        expires_at = clock.now() + timedelta(seconds=terms.expires_in_seconds)
         if record.previous_expires_at is not None:
             # Otherwise a secret could be kept for longer than the organization allows.
             expires_at = min(expires_at, record.previous_expires_at)

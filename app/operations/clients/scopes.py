@@ -25,14 +25,12 @@ from app.rules.actor import Actor
 from app.rules.clients.resource_fields import ScopeText
 from app.rules.clients.resource_indicators import LISTED
 from app.rules.errors import Conflict, NotFound, PreconditionFailed
-from app.rules.fields import ValidationErrors
 from app.rules.identifiers import new_id, public_id
 from app.rules.languages.translation import lazy_gettext
-from app.rules.shapes import check_shape
+from app.rules.shapes import parse_shape
 from app.rules.versions import ExpectedVersion, is_expected
 
 MAX_SCOPES = 1000
-_TEXT_FIELDS = ("title", "description")
 IDENTITY_SCOPES = {
     "openid": (lazy_gettext("Sign you in"), lazy_gettext("The app learns which account you use.")),
     "profile": (lazy_gettext("See your name"), lazy_gettext("Your name and other profile details.")),
@@ -137,19 +135,17 @@ def update_scope(
     """
     actor.require("resources:write")
     scope = _get(actor, name)
-    errors = ValidationErrors()
-    check_shape(errors, ScopeText, fields, read_only=("name", "is_identity", "resource_id"))
-    errors.raise_if_any()
+    sent = parse_shape(ScopeText, fields, read_only=("name", "is_identity", "resource_id"))
     if not is_expected(scope.version, expected_version):
         raise PreconditionFailed("The scope has changed. Reload it and try again.")
     if scope.resource_id is not None:
         raise Conflict(
             "This scope belongs to an API. Change its description there.", code="belongs_to_resource"
         )
-    changed = [field for field in _TEXT_FIELDS if field in fields and fields[field] != getattr(scope, field)]
-    if not changed:
+    texts = sent.model_dump(exclude_unset=True)
+    values = {field: text for field, text in texts.items() if text != getattr(scope, field)}
+    if not values:
         return scope, []
-    values = {field: fields[field] for field in changed}
     statement = update(Scope).where(
         Scope.organization_id == actor.organization_id,
         Scope.name == name,
@@ -158,9 +154,9 @@ def update_scope(
     )
     if count_changed(statement.values(**values, version=scope.version + 1)) != 1:
         raise PreconditionFailed("Someone else just changed this scope. Reload it and try again.")
-    before = {field: getattr(scope, field) for field in changed}
+    before = {field: getattr(scope, field) for field in values}
     audit.record(actor, "scope.updated", "scope", name[:64], before=before, after=values)
-    return replace(scope, **values, version=scope.version + 1), changed
+    return replace(scope, **values, version=scope.version + 1), list(values)
 
 
 @transaction

@@ -231,7 +231,7 @@ def _prepare_app(actor: Actor, app_url: str) -> DemoClient:
         with suppress(NotFound, NotRevealable):
             secret = reveal_credential(actor, client.client_id, credential.public_id)
             return DemoClient(client.name, client.client_id, secret)
-    secret = create_credential(actor, client.client_id, retire_others_in_seconds=0).secret
+    secret = create_credential(actor, client.client_id, {"retire_others_in_seconds": 0}).secret
     return DemoClient(client.name, client.client_id, secret)
 
 

@@ -305,7 +305,7 @@ def _replace_keys(actor: Actor, event: ExportedEvent) -> bool:
     """Replace a signing key that was withdrawn because it may have leaked; a regular rotation is repeated in time."""
     if not event.after.get("emergency"):
         return False
-    rotate_signing_key(actor, event.organization, algorithm=event.after["algorithm"], emergency=True)
+    rotate_signing_key(actor, event.organization, {"algorithm": event.after["algorithm"], "emergency": True})
     return True
 
 

@@ -231,7 +231,7 @@ def _fill(actor: Actor, slug: str, key: str) -> IsolationOrganization:
             "scopes": sorted(PERMISSIONS),
         },
     )
-    credentials.create_credential(system, app.client.client_id, name=marker)
+    credentials.create_credential(system, app.client.client_id, {"name": marker})
     resource = resources.define_resource(
         system, {"identifier": f"urn:{marker}", "name": marker, "scopes": [{"name": f"{marker}:read"}]}
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
@@ -21,8 +22,7 @@ from app.operations.store.rows import make_record
 from app.operations.store.transactions import read
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
-from app.rules.fields import ValidationErrors
-from app.rules.shapes import OneOf, Shape, check_shape, described
+from app.rules.shapes import OneOf, Shape, described, parse_shape
 from app.rules.versions import compute_version
 
 _MAX_LISTED = 50
@@ -96,12 +96,10 @@ def get_signing_key(actor: Actor, slug: str, kid: str) -> SigningKeyRecord:
     return record
 
 
-def rotate_signing_key(
-    actor: Actor, slug: str, *, algorithm: Any = None, emergency: Any = None
-) -> SigningKeyRecord:
+def rotate_signing_key(actor: Actor, slug: str, fields: Mapping[str, Any] | None = None) -> SigningKeyRecord:
     """Publish the next key and return it. It becomes active after a day, or when this is called again after that.
 
-    Both arguments are unvalidated; the default ``algorithm`` is the organization's. With ``emergency``, a new key signs
+    ``fields`` are those of KeyRotation. With ``emergency``, a new key signs
     immediately and all others of the algorithm are removed, so that their signatures can no longer be verified. This
     requires a recent sign-in.
 
@@ -110,11 +108,9 @@ def rotate_signing_key(
     """
     scoped_actor, organization = enter_organization(actor, slug)
     scoped_actor.require("settings:write")
-    errors = ValidationErrors()
-    check_shape(errors, KeyRotation, {"algorithm": algorithm, "emergency": emergency})
-    errors.raise_if_any()
-    chosen = algorithm or organization.settings["oauth"]["signing"]["algorithm"]
-    if not emergency:
+    rotation = parse_shape(KeyRotation, fields or {})
+    chosen = rotation.algorithm or organization.settings["oauth"]["signing"]["algorithm"]
+    if not rotation.emergency:
         return get_signing_key(actor, slug, key_rotation.advance_rotation(scoped_actor, chosen))
     require_fresh_user_sign_in(scoped_actor)
     return get_signing_key(actor, slug, key_rotation.replace_key_immediately(scoped_actor, chosen))

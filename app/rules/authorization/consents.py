@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from app.rules.clients.client_types import ALLOWED, PRE_APPROVED
 from app.rules.fields import ValidationErrors, text_problem
-from app.rules.shapes import Shape, Text, check_shape, described
+from app.rules.shapes import Shape, Text, described
 
 FIRST_PARTY = "first_party"
 TODAY, THIRTY_DAYS, UNTIL_REMOVED = "today", "30_days", "until_removed"
@@ -139,16 +139,6 @@ class ClientRefusal(Shape):
     ) = None
 
 
-class Approval(Struct, frozen=True):
-    """An administrator's approval; ``verified`` also marks the client as verified.
-
-    ``client_version`` is the version that was reviewed, or None.
-    """
-
-    verified: bool
-    client_version: int | None = None
-
-
 def check_reason(text: str) -> str:
     """Return the reason. Raises InvalidInput if it is missing, too long, or contains control characters."""
     reason = text.replace("\r\n", "\n").strip()
@@ -159,22 +149,6 @@ def check_reason(text: str) -> str:
         errors.add_problem("reason", text_problem(reason, max_length=MAX_REASON_LENGTH, multiline=True))
     errors.raise_if_any()
     return reason
-
-
-def check_approval(fields: Mapping[str, Any]) -> Approval:
-    """Return what the administrator sent. Raises InvalidInput with every invalid field."""
-    errors = ValidationErrors()
-    check_shape(errors, ClientApproval, fields)
-    errors.raise_if_any()
-    return Approval(fields.get("verified", False), fields.get("client_version"))
-
-
-def check_refusal(fields: Mapping[str, Any]) -> str | None:
-    """Return the message for the member, or None. Raises InvalidInput with every invalid field."""
-    errors = ValidationErrors()
-    check_shape(errors, ClientRefusal, fields)
-    errors.raise_if_any()
-    return fields.get("message") or None
 
 
 def approval_after(before: str | None) -> str:

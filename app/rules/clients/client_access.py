@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from app.rules.clients.client_types import Scope
 from app.rules.fields import ValidationErrors
-from app.rules.shapes import Items, Shape, Text, check_shape, described
+from app.rules.shapes import Items, Shape, Text, described, parse_shape
 
 REQUESTED, GRANTED, DECLINED, WITHDRAWN = "requested", "granted", "declined", "withdrawn"
 STATUSES = (REQUESTED, GRANTED, DECLINED, WITHDRAWN)
@@ -56,26 +56,18 @@ def check_request(fields: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
     sent = dict(fields)
     if isinstance(sent.get("reason"), str):
         sent["reason"] = sent["reason"].replace("\r\n", "\n").strip() or None
-    errors = ValidationErrors()
-    check_shape(errors, AccessRequest, sent, required=_REQUIRED)
-    errors.raise_if_any()
-    return tuple(sent["scopes"]), sent["reason"]
+    request = parse_shape(AccessRequest, sent, required=_REQUIRED)
+    return request.scopes, request.reason
 
 
 def check_grant(fields: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the scopes. Raises InvalidInput with every invalid field."""
-    errors = ValidationErrors()
-    check_shape(errors, AccessGrant, fields, required=_REQUIRED)
-    errors.raise_if_any()
-    return tuple(fields["scopes"])
+    return parse_shape(AccessGrant, fields, required=_REQUIRED).scopes
 
 
 def check_decision(fields: Mapping[str, Any]) -> str | None:
     """Return the message for the developer, or None. Raises InvalidInput."""
-    errors = ValidationErrors()
-    check_shape(errors, AccessDecision, fields)
-    errors.raise_if_any()
-    return fields.get("message") or None
+    return parse_shape(AccessDecision, fields).message or None
 
 
 def require_scopes_of_resource(wanted: Collection[str], existing: Collection[str]) -> None:

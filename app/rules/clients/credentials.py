@@ -11,7 +11,7 @@ from msgspec import Struct
 from app.rules.fields import ValidationErrors
 from app.rules.languages.dates import Elapsed
 from app.rules.languages.translation import lazy_gettext as _
-from app.rules.shapes import Between, Shape, Text, Time, check_shape, described, parse_time
+from app.rules.shapes import Between, Shape, Text, Time, check_shape, described, parse_shape, parse_time
 
 MAX_SECRET_LIFETIME = timedelta(days=3650)
 MAX_OVERLAP_SECONDS = 90 * 86_400
@@ -69,13 +69,6 @@ class RotationChange(Shape):
     revoke_tokens: _RevokeTokens | None = None
 
 
-class RotationTerms(Struct, frozen=True):
-    """When the old secrets of a rotation expire, and whether their tokens do, too. None means unchanged."""
-
-    ends_in_seconds: int | None
-    revoke_tokens: bool | None
-
-
 class SecretUse(Struct, frozen=True):
     """When a secret was first and last used, and from how many IP addresses within 30 days."""
 
@@ -127,34 +120,26 @@ class RegistrationTokenTerms(Struct, frozen=True):
 
 
 def validate_secret_terms(
-    now: datetime,
-    *,
-    name: Any,
-    expires_at: Any,
-    retire_others_in_seconds: Any,
-    max_seconds: int | None,
+    now: datetime, fields: Mapping[str, Any], *, max_seconds: int | None
 ) -> datetime | None:
     """Return the expiry of a new secret in UTC, or None for the organization's default.
 
-    ``expires_at`` is an aware datetime or RFC 3339 text. Raises InvalidInput naming every wrong field.
+    ``fields`` are those of NewCredential, ``max_seconds`` is the longest lifetime that the organization allows. Raises
+    InvalidInput naming every wrong field.
     """
     errors = ValidationErrors()
-    sent = {"name": name, "expires_at": expires_at, "retire_others_in_seconds": retire_others_in_seconds}
-    check_shape(errors, NewCredential, sent)
+    check_shape(errors, NewCredential, fields)
     expiry = None
-    if not errors.has_error("expires_at") and (expiry := parse_time(expires_at)) is not None:
+    if not errors.has_error("expires_at") and (expiry := parse_time(fields.get("expires_at"))) is not None:
         _check_expiry(errors, now, expiry, max_seconds)
     errors.raise_if_any()
     return expiry
 
 
-def validate_rotation_terms(fields: Mapping[str, Any]) -> RotationTerms:
-    """Validate the body of a rotation request. Raises InvalidInput naming every wrong field."""
-    errors = ValidationErrors()
+def validate_rotation_terms(fields: Mapping[str, Any]) -> NewRotation:
+    """Return the terms in the body of a rotation request. Raises InvalidInput naming every wrong field."""
     synonyms = {"retire_others_in_seconds": "expires_in_seconds", "ends_in_seconds": "expires_in_seconds"}
-    check_shape(errors, NewRotation, fields, synonyms=synonyms)
-    errors.raise_if_any()
-    return RotationTerms(fields.get("expires_in_seconds"), fields.get("revoke_tokens"))
+    return parse_shape(NewRotation, fields, synonyms=synonyms)
 
 
 def validate_registration_terms(now: datetime, sent: Mapping[str, Any]) -> RegistrationTokenTerms:

@@ -20,6 +20,7 @@ from app.rules.shapes import (
     Time,
     check_shape,
     described,
+    parse_shape,
     parse_time,
 )
 
@@ -74,20 +75,9 @@ class Revoke(Shape):
     token: Annotated[_NotEmpty, described("The token to revoke.")]
 
 
-class RevocationRequest(Struct, frozen=True):
-    """A valid request. ``token_type`` says which type to look up first (RFC 7009 section 2.1)."""
-
-    organization_id: str
-    token_type: str
-    token: str
-
-
-def revocation_request(fields: Mapping[str, Any]) -> RevocationRequest:
+def revocation_request(fields: Mapping[str, Any]) -> Revoke:
     """Return the request in a body. Raises InvalidInput with every invalid field."""
-    errors = ValidationErrors()
-    check_shape(errors, Revoke, fields, synonyms=_SYNONYMS)
-    errors.raise_if_any()
-    return RevocationRequest(fields["organization_id"], fields["token_type"], fields["token"])
+    return parse_shape(Revoke, fields, synonyms=_SYNONYMS)
 
 
 class NewRevocation(Shape):

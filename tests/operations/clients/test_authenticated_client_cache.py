@@ -77,7 +77,7 @@ def test_expired_secret_is_rejected_without_a_change(
 ) -> None:
     with app.app_context():
         soon = clock.now() + timedelta(hours=1)
-        made = create_credential(make.system(machine.organization), machine.client_id, expires_at=soon)
+        made = create_credential(make.system(machine.organization), machine.client_id, {"expires_at": soon})
     header = basic_header(machine.client_id, made.secret)
     assert http.post(TOKEN, data=FORM, headers=header).status_code == 200
     real = clock.now

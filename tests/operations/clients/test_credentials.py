@@ -58,7 +58,7 @@ def test_secret_is_random_and_stored_as_a_digest(
     admin: Actor, client: MadeClient, make: Factory, database: Database
 ) -> None:
     """SE-0, SE-1, TK-2."""
-    made = credentials.create_credential(admin, client.client_id, name="deploy")
+    made = credentials.create_credential(admin, client.client_id, {"name": "deploy"})
     form = rf"gth_cs_{admin.organization_id}[A-Za-z0-9_-]{{43}}[0-9a-f]{{8}}"
     assert re.fullmatch(form, made.secret)
     assert made.credential.hint == made.secret[-12:-8]
@@ -131,7 +131,7 @@ def test_number_of_active_secrets_is_limited(context: Flask, make: Factory, data
 
 def test_secret_expires(admin: Actor, client: MadeClient, make: Factory) -> None:
     ends = clock.now() + timedelta(days=3)
-    made = credentials.create_credential(admin, client.client_id, expires_at=ends)
+    made = credentials.create_credential(admin, client.client_id, {"expires_at": ends})
     assert made.credential.expires_at == ends
     assert made.credential.status == "expiring"
 
@@ -163,9 +163,9 @@ def test_rotation_overlaps_and_can_be_cancelled(admin: Actor, client: MadeClient
 
 def test_cancelling_a_second_rotation_restores_the_original_expiry(admin: Actor, client: MadeClient) -> None:
     ends = clock.now() + timedelta(days=300)
-    kept = credentials.create_credential(admin, client.client_id, expires_at=ends).credential.public_id
-    credentials.create_credential(admin, client.client_id, retire_others_in_seconds=7200)
-    credentials.create_credential(admin, client.client_id, retire_others_in_seconds=3600)
+    kept = credentials.create_credential(admin, client.client_id, {"expires_at": ends}).credential.public_id
+    credentials.create_credential(admin, client.client_id, {"retire_others_in_seconds": 7200})
+    credentials.create_credential(admin, client.client_id, {"retire_others_in_seconds": 3600})
     credentials.restore_retiring_secrets(admin, client.client_id)
     assert entries(admin, client)[kept].expires_at == ends
     assert entries(admin, client)[first_of(client)].expires_at is None
@@ -174,7 +174,7 @@ def test_cancelling_a_second_rotation_restores_the_original_expiry(admin: Actor,
 def test_retiring_immediately_revokes_the_other_secrets(
     admin: Actor, client: MadeClient, make: Factory
 ) -> None:
-    made = credentials.create_credential(admin, client.client_id, retire_others_in_seconds=0)
+    made = credentials.create_credential(admin, client.client_id, {"retire_others_in_seconds": 0})
     assert [entry.status for entry in made.retired] == ["expired"]
     assert not can_authenticate(client, client.secret, make)
     assert can_authenticate(client, made.secret, make)
@@ -273,7 +273,7 @@ def test_user_needs_a_recent_sign_in_to_create_a_secret(
     user = make.user(client.organization)
     stale = make.actor(client.organization, user=user, authenticated_ago_seconds=5 * 3600)
     with pytest.raises(FreshSignInRequired):
-        credentials.create_credential(stale, client.client_id, retire_others_in_seconds=0)
+        credentials.create_credential(stale, client.client_id, {"retire_others_in_seconds": 0})
     assert database.count("client_credentials") == 1
     fresh = make.actor(client.organization, user=user)
     assert credentials.create_credential(fresh, client.client_id).secret

@@ -247,7 +247,7 @@ def test_list_shows_the_next_step(make: Factory, organization: OrganizationSnaps
 def test_default_algorithm_is_the_organizations(make: Factory, organization: OrganizationSnapshot) -> None:
     admin = make.actor(organization)
     assert rotate_signing_key(admin, "acme").algorithm == "ES256"
-    assert rotate_signing_key(admin, "acme", algorithm="EdDSA").algorithm == "EdDSA"
+    assert rotate_signing_key(admin, "acme", {"algorithm": "EdDSA"}).algorithm == "EdDSA"
 
 
 @each("body", [{"algorithm": "HS256"}, {"algorithm": "none"}, {"algorithm": 1}, {"emergency": "yes"}])
@@ -255,7 +255,7 @@ def test_every_invalid_field_is_named(
     make: Factory, organization: OrganizationSnapshot, body: dict[str, Any]
 ) -> None:
     with pytest.raises(InvalidInput) as refused:
-        rotate_signing_key(make.actor(organization), "acme", **body)
+        rotate_signing_key(make.actor(organization), "acme", body)
     assert refused.value.field in body
     assert states(organization) == {} and events(organization) == []
 
@@ -265,7 +265,7 @@ def test_rotation_requires_permission(make: Factory, organization: OrganizationS
     assert list_signing_keys(auditor, "acme") == []
     for emergency in (False, True):
         with pytest.raises(Forbidden):
-            rotate_signing_key(auditor, "acme", emergency=emergency)
+            rotate_signing_key(auditor, "acme", {"emergency": emergency})
     with pytest.raises(NotFound):
         rotate_signing_key(make.actor(make.organization()), "acme")
     with pytest.raises(Forbidden):
@@ -281,6 +281,6 @@ def test_immediate_replacement_requires_a_recent_sign_in(
     before = signing(organization)
     later(timedelta(days=1))
     with pytest.raises(FreshSignInRequired):
-        rotate_signing_key(administrator, "acme", emergency=True)
+        rotate_signing_key(administrator, "acme", {"emergency": True})
     assert set(states(organization)) == {before}
     assert rotate_signing_key(administrator, "acme").state == "next"

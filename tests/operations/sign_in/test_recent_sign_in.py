@@ -80,7 +80,7 @@ class World:
     def rotation(self, **terms: Any) -> Act:
         """A rotation whose new secret was revoked."""
         made = self.make.client(self.acme)
-        new = create_credential(self.system, made.client_id, retire_others_in_seconds=3600).credential
+        new = create_credential(self.system, made.client_id, {"retire_others_in_seconds": 3600}).credential
         revoke_credentials(self.system, made.client_id, credential_id=new.public_id)
         return lambda actor: rotations.update_rotation(actor, made.client_id, terms)
 

@@ -70,8 +70,8 @@ def test_use_description(status, created, ended, used, addresses, tokens, words)
 
 
 def terms(**sent):
-    good = {"name": None, "expires_at": None, "retire_others_in_seconds": None, "max_seconds": None}
-    return validate_secret_terms(NOW, **{**good, **sent})
+    max_seconds = sent.pop("max_seconds", None)
+    return validate_secret_terms(NOW, sent, max_seconds=max_seconds)
 
 
 @each(
