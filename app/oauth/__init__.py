@@ -22,7 +22,7 @@ from app.oauth import (
     userinfo,
 )
 from app.oauth.fast_path import install_fast_path
-from app.oauth.protocol_request import ProtocolRequest, respond
+from app.oauth.protocol_request import ProtocolRequest, handle, respond
 from app.oauth.protocol_response import ProtocolResponse
 from app.operations.directory import lookups
 from app.rules.clients.resource_indicators import WELL_KNOWN
@@ -87,7 +87,13 @@ def _flask(
     handler: Callable[[ProtocolRequest], ProtocolResponse], endpoint: str = ""
 ) -> Callable[[], Response]:
     """Return the handler as a Flask view. Clients authenticate at ``endpoint``, if it has a name."""
-    return lambda: respond(handler, ProtocolRequest.from_flask(), endpoint).to_flask()
+
+    def view() -> Response:
+        request = ProtocolRequest.from_flask()
+        response = respond(handler, request, endpoint) if endpoint else handle(handler, request)
+        return response.to_flask()
+
+    return view
 
 
 def _pages() -> Blueprint:

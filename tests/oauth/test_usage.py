@@ -12,7 +12,7 @@ from app.operations.audit import usage
 from app.operations.store.usage_counters import counters
 from app.rules.identifiers import parse_client_id
 from app.web import failed_requests as queue
-from tests.factories import Factory, MadeClient, basic_header
+from tests.factories import Factory, MadeClient, basic_header, bearer_header
 from tests.oauth import test_token_exchange
 from tests.oauth.conftest import Flow
 from tests.oauth.device import Device
@@ -50,6 +50,13 @@ def revoke(flow: Flow) -> Any:
     return flow.http.post("/oauth/revoke", data={"token": "unknown"}, headers=flow.client.basic)
 
 
+def read_userinfo(flow: Flow) -> None:
+    """Call userinfo on the fast path, and where Flask answers."""
+    bearer = bearer_header(flow.tokens()["access_token"])
+    for method in ("GET", "POST"):
+        assert flow.http.open("/oauth/userinfo", method=method, headers=bearer).status_code == 200
+
+
 ACTIONS: dict[str, tuple[Callable[[Flow], Any], Counted]] = {
     "code": (
         lambda flow: flow.redeem(flow.code()),
@@ -59,6 +66,8 @@ ACTIONS: dict[str, tuple[Callable[[Flow], Any], Counted]] = {
         lambda flow: flow.refresh(flow.tokens()["refresh_token"]),
         {"requests token:succeeded": 2, "tokens authorization_code": 1, "tokens refresh_token": 1},
     ),
+    # Not a request of the client: anyone who has the token can send it.
+    "userinfo": (read_userinfo, {"requests token:succeeded": 1, "tokens authorization_code": 1}),
     "rejected code": (
         lambda flow: flow.redeem("unknown"),
         {"requests token:failed": 1, "failed code_unknown": 1},
