@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from flask import Blueprint, Flask, Response, g, request
 
 from app.extensions import csrf
-from app.oauth import (
-    authorize,
-    device,
-    discovery,
-    introspection,
-    logout,
-    par,
-    playground,
-    registration,
-    server,
-    token,
-    userinfo,
-)
+from app.oauth import authorize, device, discovery, logout, playground, registration, server, userinfo
+from app.oauth.client_endpoints import respond
 from app.oauth.fast_path import install_fast_path
-from app.oauth.protocol_request import ProtocolRequest, handle, respond
+from app.oauth.protocol_request import ProtocolRequest, handle
 from app.oauth.protocol_response import ProtocolResponse
 from app.operations.directory import lookups
 from app.rules.clients.resource_indicators import WELL_KNOWN
@@ -52,19 +42,15 @@ def _endpoints(name: str) -> Blueprint:
     blueprint.url_value_preprocessor(_take_organization)
     blueprint.before_request(_use_organization_of_path)
     blueprint.add_url_rule("/authorize", "authorize", authorize.begin, methods=["GET", "POST"])
-    blueprint.add_url_rule("/token", "token", _flask(token.issue, "token"), methods=["POST"])
-    blueprint.add_url_rule(
-        "/introspect", "introspect", _flask(introspection.introspect, "introspect"), methods=["POST"]
-    )
-    blueprint.add_url_rule("/revoke", "revoke", _flask(introspection.revoke, "revoke"), methods=["POST"])
-    blueprint.add_url_rule("/par", "push", _flask(par.push, "par"), methods=["POST"])
-    blueprint.add_url_rule("/userinfo", "userinfo", _flask(userinfo.userinfo), methods=["GET", "POST"])
-    blueprint.add_url_rule(
-        "/device_authorization",
-        "device_authorization",
-        _flask(device.authorize_device, "device_authorization"),
-        methods=["POST"],
-    )
+    for path, endpoint in (
+        ("/token", "token"),
+        ("/introspect", "introspect"),
+        ("/revoke", "revoke"),
+        ("/par", "push"),
+        ("/device_authorization", "device_authorization"),
+    ):
+        blueprint.add_url_rule(path, endpoint, _flask(respond), methods=["POST"])
+    blueprint.add_url_rule("/userinfo", "userinfo", _handled(userinfo.userinfo), methods=["GET", "POST"])
     own = "/register/<client_id>"
     for path, view, method in (
         ("/register", registration.register, "POST"),
@@ -74,7 +60,7 @@ def _endpoints(name: str) -> Blueprint:
     ):
         name = f"{view.__name__}_registration"
         blueprint.add_url_rule(path, name, view, methods=[method])
-    blueprint.add_url_rule("/jwks", "jwks", _flask(discovery.jwks))
+    blueprint.add_url_rule("/jwks", "jwks", _handled(discovery.jwks))
     blueprint.add_url_rule("/status-lists", "status_lists", discovery.list_status_lists)
     blueprint.add_url_rule("/status-lists/<list_id>", "status_list", discovery.status_list)
     blueprint.add_url_rule("/logout", "logout", logout.begin, methods=["GET", "POST"])
@@ -83,17 +69,14 @@ def _endpoints(name: str) -> Blueprint:
     return blueprint
 
 
-def _flask(
-    handler: Callable[[ProtocolRequest], ProtocolResponse], endpoint: str = ""
-) -> Callable[[], Response]:
-    """Return the handler as a Flask view. Clients authenticate at ``endpoint``, if it has a name."""
+def _flask(respond: Callable[[ProtocolRequest], ProtocolResponse]) -> Callable[[], Response]:
+    """Return a Flask view for what answers with and without Flask."""
+    return lambda: respond(ProtocolRequest.from_flask()).to_flask()
 
-    def view() -> Response:
-        request = ProtocolRequest.from_flask()
-        response = respond(handler, request, endpoint) if endpoint else handle(handler, request)
-        return response.to_flask()
 
-    return view
+def _handled(handler: Callable[[ProtocolRequest], ProtocolResponse]) -> Callable[[], Response]:
+    """Return a Flask view for a handler at which no client authenticates."""
+    return _flask(partial(handle, handler))
 
 
 def _pages() -> Blueprint:
@@ -132,15 +115,15 @@ def _metadata() -> Blueprint:
     blueprint = Blueprint("discovery", __name__)
     blueprint.url_value_preprocessor(_take_organization)
     blueprint.add_url_rule(
-        f"{WELL_KNOWN}/management", "protected_resource", _flask(discovery.protected_resource)
+        f"{WELL_KNOWN}/management", "protected_resource", _handled(discovery.protected_resource)
     )
     for kind in ("openid-configuration", "oauth-authorization-server"):
-        blueprint.add_url_rule(f"/.well-known/{kind}", f"root_{kind}", _flask(discovery.metadata))
+        blueprint.add_url_rule(f"/.well-known/{kind}", f"root_{kind}", _handled(discovery.metadata))
         blueprint.add_url_rule(
-            f"/.well-known/{kind}{_ORGANIZATION}", f"inserted_{kind}", _flask(discovery.metadata)
+            f"/.well-known/{kind}{_ORGANIZATION}", f"inserted_{kind}", _handled(discovery.metadata)
         )
         blueprint.add_url_rule(
-            f"{_ORGANIZATION}/.well-known/{kind}", f"appended_{kind}", _flask(discovery.metadata)
+            f"{_ORGANIZATION}/.well-known/{kind}", f"appended_{kind}", _handled(discovery.metadata)
         )
     return blueprint
 

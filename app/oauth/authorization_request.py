@@ -12,7 +12,7 @@ from msgspec import Struct
 from werkzeug.wrappers import Response as BaseResponse
 
 from app.oauth.client_authentication import ProtocolClient
-from app.oauth.failures import record_refusal, url_of_entry
+from app.oauth.client_log import record_refusal, url_of_entry
 from app.oauth.protocol_request import ProtocolRequest, UnreadableBody
 from app.oauth.request_parsing import ParsedOAuthRequest, ParsedPayload
 from app.operations.authorization import authorization_requests, playground

@@ -25,14 +25,13 @@ from app.oauth.authorization_request import (
     error_page,
     refusal_to_client,
 )
+from app.oauth.client_log import record_refusal, record_success
 from app.oauth.errors import refusal_of
-from app.oauth.failures import record_refusal
 from app.oauth.forms import ApprovalRequestForm
 from app.oauth.grants import AuthorizationCodeGrant
 from app.oauth.protocol_request import ProtocolRequest, handle
 from app.oauth.protocol_response import ProtocolResponse
 from app.oauth.request_parsing import parse_authorization_request
-from app.oauth.samples import record_success
 from app.oauth.server import checked_response, server
 from app.operations.authorization import approval_requests, authorization_requests, pushed_requests
 from app.operations.authorization.authorization_requests import AuthorizationRequestRecord, RequestEnded

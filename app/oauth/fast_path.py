@@ -8,8 +8,9 @@ from flask import Flask
 
 from app.config import Config
 from app.fast_path.middleware import Endpoints, FastPathMiddleware
-from app.oauth import authorize, discovery, introspection, token, userinfo
-from app.oauth.protocol_request import MAX_BODY, ProtocolRequest, handle, respond
+from app.oauth import authorize, discovery, userinfo
+from app.oauth.client_endpoints import respond
+from app.oauth.protocol_request import MAX_BODY, ProtocolRequest, handle
 from app.oauth.protocol_response import STATUS_LINES, ProtocolResponse, json_response, with_cors
 
 _log = logging.getLogger("gatehouse.oauth")
@@ -20,18 +21,6 @@ def install_fast_path(app: Flask) -> None:
     config: Config = app.config["GATEHOUSE"]
     if "middleware" not in config.disabled_fast_paths:
         app.wsgi_app = FastPathMiddleware(app, app.wsgi_app, ENDPOINTS)  # type: ignore[method-assign]
-
-
-def _issue(request: ProtocolRequest) -> ProtocolResponse:
-    return respond(token.issue, request, "token")
-
-
-def _introspect(request: ProtocolRequest) -> ProtocolResponse:
-    return respond(introspection.introspect, request, "introspect")
-
-
-def _revoke(request: ProtocolRequest) -> ProtocolResponse:
-    return respond(introspection.revoke, request, "revoke")
 
 
 def _userinfo(request: ProtocolRequest) -> ProtocolResponse:
@@ -54,7 +43,7 @@ def _failed(request: ProtocolRequest) -> ProtocolResponse:
 
 ENDPOINTS = Endpoints(
     make_request=ProtocolRequest,
-    posts={"token": _issue, "introspect": _introspect, "revoke": _revoke},
+    posts={"token": respond, "introspect": respond, "revoke": respond},
     gets={
         "authorize": _authorize,
         "jwks": discovery.jwks,

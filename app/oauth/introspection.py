@@ -13,7 +13,7 @@ from authlib.oauth2.rfc7009 import RevocationEndpoint as AuthlibRevocationEndpoi
 from authlib.oauth2.rfc7662 import IntrospectionEndpoint as AuthlibIntrospectionEndpoint
 
 from app.oauth.client_authentication import AUTH_METHODS, ProtocolClient, authenticate
-from app.oauth.failures import record_refusal
+from app.oauth.client_log import record_refusal
 from app.oauth.protocol_request import ProtocolRequest, current_request
 from app.oauth.protocol_response import ProtocolResponse, error_response, with_cors
 from app.oauth.request_parsing import parse_form

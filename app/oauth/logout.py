@@ -15,7 +15,7 @@ from flask import Response, g, redirect, render_template, request
 from werkzeug.wrappers import Response as BaseResponse
 
 from app.oauth.client_authentication import ProtocolClient
-from app.oauth.failures import record_refusal
+from app.oauth.client_log import record_refusal
 from app.oauth.protocol_request import ProtocolRequest, handle
 from app.oauth.request_parsing import ParsedOAuthRequest, parse_authorization_request
 from app.oauth.server import server

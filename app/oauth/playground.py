@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlencode
 
 from app import config
-from app.oauth import device, introspection, token, userinfo
+from app.oauth import userinfo
+from app.oauth.client_endpoints import HANDLERS
 from app.oauth.protocol_request import ProtocolRequest, handle
-from app.oauth.protocol_response import ProtocolResponse
 from app.oauth.request_parsing import FORM
 from app.rules.identifiers import new_public_id
 from app.web.endpoint_calls import EndpointAnswer, EndpointCall
 from app.web.request_log import ID
-
-_HANDLERS: dict[str, Callable[[ProtocolRequest], ProtocolResponse]] = {
-    "token": token.issue,
-    "introspect": introspection.introspect,
-    "revoke": introspection.revoke,
-    "userinfo": userinfo.userinfo,
-    "device_authorization": device.authorize_device,
-}
 
 
 def answer(call: EndpointCall) -> EndpointAnswer:
@@ -49,8 +40,9 @@ def answer(call: EndpointCall) -> EndpointAnswer:
         environ["HTTP_AUTHORIZATION"] = f"Bearer {call.bearer}"
     request = ProtocolRequest(environ, call.organization_slug)
     request.playground_client = call.client
+    handler = userinfo.userinfo if call.endpoint == "userinfo" else HANDLERS[call.endpoint]
     started = time.perf_counter()
-    response = handle(_HANDLERS[call.endpoint], request)
+    response = handle(handler, request)
     return EndpointAnswer(
         status=response.status,
         headers=[(name, value) for name, value in response.headers if value],

@@ -17,9 +17,7 @@ from msgspec.structs import replace
 from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.wsgi import get_input_stream
 
-from app import config, metrics
-from app.oauth.samples import record_success
-from app.operations.clients import client_usage
+from app import config
 from app.operations.clients.client_authentication import Presented
 from app.operations.directory import lookups
 from app.operations.directory.snapshots import AuthenticatedClient
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
 
     from app.oauth.client_authentication import ProtocolClient
-    from app.oauth.protocol_response import ProtocolResponse
 
 T = TypeVar("T")
 MAX_BODY = 64 * 1024
@@ -232,36 +229,6 @@ def handle(handler: Callable[[ProtocolRequest], T], request: ProtocolRequest) ->
         return handler(request)
     finally:
         _current.reset(token)
-
-
-def respond(
-    handler: Callable[[ProtocolRequest], ProtocolResponse], request: ProtocolRequest, endpoint: str
-) -> ProtocolResponse:
-    """Return the handler's response, after its commit, and count the request of an authenticated client.
-
-    A request of the playground does not count, because it is not the client's.
-    """
-    response = handle(handler, request)
-    authenticated = request.authenticated
-    if endpoint == "token" and response.status == 200:
-        request.environ[metrics.OUTCOME] = (metrics.TOKENS.name, request.parameters["grant_type"])
-    if authenticated is not None and request.playground_client is None:
-        grant_type = None
-        if endpoint == "token" and response.status == 200:
-            grant_type = request.parameters["grant_type"]
-            if request.user_id is not None:
-                client_usage.count_active_user(authenticated.client, request.user_id)
-        client_usage.record_client_use(
-            authenticated,
-            request.ip_address,
-            endpoint,
-            request.cause is not None or response.status >= 500,
-            grant_type,
-            None if grant_type is None else request.used_pkce,
-        )
-        if response.status < 400 and request.cause is None:
-            record_success(request, authenticated.client, response.status)
-    return response
 
 
 def _has_zero_weight(parameters: str) -> bool:

@@ -11,7 +11,7 @@ from flask import Response
 from msgspec import Struct
 
 from app import config
-from app.oauth.failures import record_refusal
+from app.oauth.client_log import record_refusal
 from app.oauth.protocol_request import ProtocolRequest
 from app.operations.clients import dpop_proofs
 from app.operations.directory.snapshots import AuthenticatedClient

@@ -1,4 +1,4 @@
-"""Recording rejected requests in the client's log of failed requests: without secrets, and only for known clients."""
+"""Recording requests in the log of their client, without secrets: rejected ones, and samples of successful ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ from flask import has_request_context
 
 from app import metrics
 from app.oauth.protocol_request import ProtocolRequest
-from app.operations.audit.failed_requests import RejectedRequest, can_read_requests_of, count_unlogged
+from app.operations.audit.failed_requests import (
+    LoggedRequest,
+    RejectedRequest,
+    can_read_requests_of,
+    count_unlogged,
+)
+from app.operations.directory.snapshots import ClientSnapshot
 from app.operations.store import clock
 from app.rules.audit.failed_requests import (
     PLAYGROUND,
@@ -75,6 +81,26 @@ def record_refusal(
             user_id=_user_of_browser(request, named[0]),
             code_digest=digest(sent_code) if sent_code else None,
             grant_id=refresh_token.grant_id if refresh_token is not None else None,
+        )
+    )
+
+
+def record_success(request: ProtocolRequest, client: ClientSnapshot, status: int) -> None:
+    """Queue a sample of the request, if the limits allow one more now."""
+    queue, named = failed_requests(), (client.organization.id, client.id)
+    # Checked first: requests beyond the limits then cost no more than this.
+    if not queue.has_room_for_sample(named):
+        return
+    queue.add_sample(
+        LoggedRequest(
+            client=named,
+            at=clock.now(),
+            request_id=request.request_id or "",
+            endpoint=request.endpoint,
+            method=request.method,
+            status=status,
+            parameters=redact_parameters(request.parameters),
+            address=request.ip_address,
         )
     )
 
