@@ -24,7 +24,7 @@ from app.rules.authorization.authorization_request import FORM_POST, select_resp
 from app.rules.clients.redirect_uris import add_query_parameters, get_display_host
 from app.rules.errors import ClientBlocked, DomainError, TooManyRequests, UnredirectableError
 from app.rules.languages.translation import lazy_gettext
-from app.web.branding import branding_of, branding_of_client
+from app.web.branding import branding_of_client, render_branded
 from app.web.browser_session import browser_id, session_for, session_of
 from app.web.headers import page_policy
 from app.web.request_log import request_id
@@ -211,8 +211,9 @@ def refusal_to_client(
         return response_to_client(client, sent, answer)
     is_form = select_response_mode(sent) == FORM_POST
     parameters = _response_parameters(client, sent, answer)
-    page = render_template(
+    page = render_branded(
         "oauth/return_error.html",
+        client.organization,
         client_name=client.name,
         host=get_display_host(sent["redirect_uri"]),
         message=error.description,
@@ -220,8 +221,6 @@ def refusal_to_client(
         inspect_url=url_of_entry(request),
         action=sent["redirect_uri"] if is_form else add_query_parameters(sent["redirect_uri"], parameters),
         parameters=parameters if is_form else None,
-        organization={"title": client.organization.title},
-        **branding_of(client.organization),
     )
     return 400, page, _page_headers(sent["redirect_uri"]) if is_form else {"Content-Type": _HTML}
 
@@ -256,14 +255,13 @@ def _form(
     client: ClientSnapshot, redirect_uri: str, parameters: Mapping[str, str]
 ) -> tuple[str, dict[str, str]]:
     """OAuth 2.0 Form Post Response Mode, section 2; without scripts, the user presses its button."""
-    page = render_template(
+    page = render_branded(
         "oauth/form_post.html",
+        client.organization,
         action=redirect_uri,
         host=get_display_host(redirect_uri),
         parameters=parameters,
         client_name=client.name,
-        organization={"title": client.organization.title},
-        **branding_of(client.organization),
     )
     return page, _page_headers(redirect_uri)
 

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 from authlib.oauth2 import OAuth2Error
 from authlib.oauth2.rfc6749 import UnsupportedResponseTypeError
-from flask import Response, g, redirect, render_template, request
+from flask import Response, g, redirect, request
 from werkzeug.urls import iri_to_uri
 from werkzeug.wrappers import Response as BaseResponse
 
@@ -44,7 +44,6 @@ from app.rules.actor import Actor
 from app.rules.authorization.authorization_request import QUERY, select_response_mode
 from app.rules.authorization.consents import (
     ConsentExpiry,
-    find_offered_expiry,
     max_consent_seconds,
 )
 from app.rules.authorization.interaction import Step, is_local
@@ -58,7 +57,7 @@ from app.rules.errors import (
     UnredirectableError,
 )
 from app.rules.scopes import is_sensitive_scope, restrict_scopes
-from app.web.branding import branding_of, logo_of
+from app.web.branding import logo_of, render_branded
 from app.web.browser_session import browser_id, has_session_cookie, session_for
 from app.web.headers import page_class
 from app.web.languages import apply_ui_locales, translate
@@ -309,8 +308,10 @@ def _consent_page(
     standing: ConsentState,
 ) -> BaseResponse:
     client, parameters = asked.client.view, asked.parameters
-    page = render_template(
+    page = render_branded(
         "oauth/consent.html",
+        client.organization,
+        client=client_words(client),
         **consent_words(actor, client, session, parameters.consent_scopes, standing, stored.created_at),
         bare_resources=parameters.bare_resources,
         redirect_host=get_display_host(parameters.redirect_uri),
@@ -343,16 +344,12 @@ def consent_words(
     standing: ConsentState,
     requested_at: datetime,
 ) -> dict[str, Any]:
-    """Return the variables of a consent page.
+    """Return the variables of a consent page, besides ``client``.
 
     ``standing`` is the state of an earlier consent, ``requested_at`` the time of the app's request.
     """
     optional = client.document.get("optional_scopes") or ()
-    organization = client.organization
     return {
-        "client": client_words(client),
-        "organization": {"title": organization.title, "slug": organization.slug},
-        **branding_of(organization),
         "user": {"email": session.user_email, "name": session.user_name},
         "scopes": [
             {
@@ -368,7 +365,7 @@ def consent_words(
             for scope in authorization_requests.describe_scopes(actor, scopes)
         ],
         "ends": list_offered_expiries(client, requested_at),
-        "longest_seconds": max_consent_seconds(organization.settings),
+        "longest_seconds": max_consent_seconds(client.organization.settings),
         "changes": standing.changes,
         "was_called": (standing.shown or {}).get("name"),
         "given_at": standing.given_at,
@@ -393,13 +390,11 @@ def approval_page(
             approval_requests.create_client_request(actor, client, scopes, form.reason.data or "")
         except (InvalidInput, TooManyRequests) as error:
             form.add_errors(error)
-    organization = client.organization
-    page = render_template(
+    page = render_branded(
         "oauth/ask.html",
+        client.organization,
         form=form,
         client=client_words(client),
-        organization={"title": organization.title, "slug": organization.slug},
-        **branding_of(organization),
         user={"email": session.user_email},
         latest=approval_requests.find_latest_request(actor, client),
         sent=decision == "ask" and not form.summary,
@@ -410,12 +405,10 @@ def approval_page(
 
 def account_page(client: ClientSnapshot, session: SessionRecord, token: str) -> Response:
     """Return the account selection page; ``token`` identifies the authorization request."""
-    organization = client.organization
-    page = render_template(
+    page = render_branded(
         "oauth/select_account.html",
+        client.organization,
         client=client_words(client),
-        organization={"title": organization.title, "slug": organization.slug},
-        **branding_of(organization),
         user={"id": session.user_public_id, "email": session.user_email, "name": session.user_name},
         request_token=token,
     )
@@ -451,4 +444,5 @@ def chosen_scopes(client: ClientSnapshot, asked: tuple[str, ...]) -> tuple[str, 
 
 def chosen_end(client: ClientSnapshot, requested_at: datetime) -> ConsentExpiry | None:
     """Return the expiry that the user selected, or None if it is no longer offered."""
-    return find_offered_expiry(request.form.get("lasts", ""), list_offered_expiries(client, requested_at))
+    offered = list_offered_expiries(client, requested_at)
+    return next((end for end in offered if end.name == request.form.get("lasts")), None)

@@ -53,7 +53,7 @@ from app.rules.errors import (
     TooManyRequests,
     UnauthorizedClient,
 )
-from app.web.branding import branding_of
+from app.web.branding import render_branded
 from app.web.browser_session import current_sessions, session_for
 from app.web.headers import page_class
 from app.web.languages import gettext, ngettext, translate
@@ -246,11 +246,10 @@ def _step(actor: Actor, session: SessionRecord, found: DeviceRequest, decision: 
         device_codes.allow_device(actor, found, session, chosen, remember=True, ends_at=end.at)
         return _page("oauth/device_done.html", found, allowed=True)
     device_codes.record_displayed_device_consent(actor, found, session)
-    words = consent_words(actor, found.client, session, found.scopes, standing, found.requested_at)
-    return make_response(
-        render_template(
-            "oauth/device_consent.html", user_code=format_user_code(found.user_code), device=found, **words
-        )
+    return _page(
+        "oauth/device_consent.html",
+        found,
+        **consent_words(actor, found.client, session, found.scopes, standing, found.requested_at),
     )
 
 
@@ -272,10 +271,9 @@ def _entry(
     form = UserCodeForm(MultiDict({"user_code": typed}))
     if error:
         form.add_error(translate(error), "user_code")
-    page = render_template(
+    page = render_branded(
         "oauth/device.html",
-        organization=organization,
-        **branding_of(organization),
+        organization,
         user={"email": session.user_email},
         form=form,
         here=_address(organization.slug, _readable(typed)),
@@ -284,11 +282,9 @@ def _entry(
 
 
 def _page(template: str, found: DeviceRequest, **context: Any) -> Response:
-    organization = found.client.organization
-    page = render_template(
+    page = render_branded(
         template,
-        organization=organization,
-        **branding_of(organization),
+        found.client.organization,
         client=client_words(found.client),
         device=found,
         user_code=format_user_code(found.user_code),

@@ -24,7 +24,7 @@ from app.operations.tokens.logout import LogoutRequest, read_logout_request
 from app.rules.clients.redirect_uris import add_query_parameters
 from app.rules.errors import DomainError, OAuthError
 from app.rules.languages.translation import lazy_gettext
-from app.web.branding import branding_of, branding_of_path
+from app.web.branding import branding_of_path, render_branded
 from app.web.browser_session import account_actor, clear_sign_in, session_for, sign_in_token
 from app.web.headers import page_class
 from app.web.languages import apply_ui_locales
@@ -100,10 +100,9 @@ def begin() -> BaseResponse:
     _record_unregistered_redirect(wanted, sent)
     session = session_for(wanted.organization.id)
     if session is not None and not wanted.skips_confirmation(session.user_id):
-        page = render_template(
+        page = render_branded(
             "oauth/logout.html",
-            organization=wanted.organization,
-            **branding_of(wanted.organization),
+            wanted.organization,
             client=wanted.client,
             session=session,
             returns=not wanted.has_unregistered_redirect,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from flask import g, request
+from typing import Any
+
+from flask import g, render_template, request
 
 from app.operations.clients.logos import find_logo_digest
 from app.operations.directory.lookups import get_organization_by_id, get_organization_by_slug
@@ -21,6 +23,11 @@ def branding_of(organization: OrganizationSnapshot) -> dict[str, str | None]:
         "accent": None if accent == DEFAULT_ACCENT else accent.removeprefix("#"),
         "brand_logo": branding["logo"],
     }
+
+
+def render_branded(template: str, organization: OrganizationSnapshot, **variables: Any) -> str:
+    """Render a page of the organization, which the template knows as ``organization``, with its branding."""
+    return render_template(template, organization=organization, **branding_of(organization), **variables)
 
 
 def branding_of_path() -> dict[str, str | None]:

@@ -68,11 +68,6 @@ def consent_expiry(given_at: datetime, stored: datetime | None, ttl_seconds: int
     return min((end for end in (longest, stored) if end is not None), default=None)
 
 
-def find_offered_expiry(name: str, offered: tuple[ConsentExpiry, ...]) -> ConsentExpiry | None:
-    """Return the offered expiry with this name, or None."""
-    return next((end for end in offered if end.name == name), None)
-
-
 def consent_snapshot(name: str, trust: str, document: Mapping[str, Any]) -> dict[str, Any]:
     """Return the properties of a client that a consent depends on: its name, and short digests of the others.
 

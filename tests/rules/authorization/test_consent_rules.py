@@ -8,7 +8,6 @@ from typing import Any
 from app.rules.authorization.consents import (
     changed_parts,
     consent_snapshot,
-    find_offered_expiry,
     offered_expiries,
 )
 from app.rules.clients.client_types import can_user_allow, is_pre_approved
@@ -40,10 +39,6 @@ def test_lifetime_chosen_by_user_starts_at_the_request() -> None:
     """The page may be open for half an hour and still shows the exact expiry."""
     today, month, _ = offered_expiries(ASKED, NOW, None)
     assert (today.at, month.at) == (ASKED + timedelta(hours=24), ASKED + timedelta(days=30))
-    assert (
-        find_offered_expiry("today", (today, month)) is today
-        and find_offered_expiry("for ever", (today, month)) is None
-    )
 
 
 def shown(trust: str = "unverified", name: str = "Orchard", **document: Any) -> dict[str, Any]:
