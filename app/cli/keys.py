@@ -8,12 +8,12 @@ import click
 
 from app.cli.operator import OperatorGroup, operator
 from app.config import UnsafeConfiguration, current, wrap_key
-from app.operations.grants.signing_keys import ALGORITHMS
 from app.operations.maintenance import master_key
 from app.operations.store import keyring
 from app.operations.tokens import signing_key_lists
 from app.operations.tokens.signing_key_lists import SigningKeyRecord
 from app.rules.actor import Actor
+from app.rules.clients.client_types import SIGNING_ALGORITHMS
 
 keys_commands = OperatorGroup("keys", help="Signing keys of organizations, and the master key.")
 _organization = click.option(
@@ -31,7 +31,9 @@ def list_command(organization: str) -> None:
 
 @keys_commands.command("rotate")
 @_organization
-@click.option("--algorithm", type=click.Choice(ALGORITHMS), help="Default: the algorithm in the settings.")
+@click.option(
+    "--algorithm", type=click.Choice(SIGNING_ALGORITHMS), help="Default: the algorithm in the settings."
+)
 @click.option(
     "--now", is_flag=True, help="Replace and withdraw the key at once, because it may have been exposed."
 )

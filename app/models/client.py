@@ -18,10 +18,9 @@ from app.models.base import (
     Tenant,
     within_organization,
 )
+from app.rules.clients.client_types import PERSON
 
 ACTIVE, DISABLED, DELETED = "active", "disabled", "deleted"
-# How a client was registered: by a user, by itself (RFC 7591), or from its metadata document.
-PERSON, DYNAMIC, METADATA_DOCUMENT = "person", "dynamic", "metadata_document"
 _IMAGE = LargeBinary().with_variant(mysql.MEDIUMBLOB(), "mysql", "mariadb")
 
 

@@ -9,19 +9,17 @@ from authlib.oauth2.rfc6749 import ClientMixin
 from msgspec.structs import replace
 
 from app.oauth.protocol_request import ProtocolRequest
-from app.oauth.request_parsing import BASIC, POST, parse_credentials
+from app.oauth.request_parsing import parse_credentials
 from app.operations.clients import client_authentication, dpop_proofs
-from app.operations.clients.client_authentication import NONE
 from app.operations.directory import lookups
 from app.operations.directory.snapshots import AuthenticatedClient, ClientSnapshot
 from app.operations.store.request_limits import require_request_allowed
-from app.rules.clients.client_types import PRIVATE_KEY_JWT, accepts_auth_method, can_use_grant
+from app.rules.clients.client_types import accepts_auth_method, can_use_grant
 from app.rules.clients.dpop import InvalidProof
 from app.rules.clients.redirect_uris import match_redirect_uri
 from app.rules.errors import InvalidClient, InvalidGrant, InvalidScope, InvalidTarget, UnauthorizedClient
 
 T = TypeVar("T")
-AUTH_METHODS = (BASIC, POST, PRIVATE_KEY_JWT, NONE)
 # If one of these parameters is in the body, the Authorization header alone does not identify the client.
 _IN_BODY = frozenset({"client_id", "client_secret", "client_assertion", "client_assertion_type"})
 _METHOD_AND_KEYS = ("token_endpoint_auth_method", "jwks", "jwks_uri")

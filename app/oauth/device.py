@@ -16,12 +16,10 @@ from werkzeug.wrappers import Response
 
 from app.oauth.authorize import approval_page, chosen_end, chosen_scopes, client_words, consent_words
 from app.oauth.client_authentication import (
-    AUTH_METHODS,
     ProtocolClient,
     authenticate,
     retry_with_fresh_client,
 )
-from app.oauth.errors import DEVICE_CODE
 from app.oauth.forms import DeviceOrganizationForm, UserCodeForm
 from app.oauth.protocol_request import ProtocolRequest, current_request
 from app.oauth.protocol_response import ProtocolResponse, error_response
@@ -44,7 +42,7 @@ from app.operations.tokens import access_tokens
 from app.rules.actor import Actor
 from app.rules.authorization.authorization_request import AuthorizationParameters
 from app.rules.authorization.interaction import format_user_code, generate_user_code, parse_user_code
-from app.rules.clients.client_types import scopes_for_a_user
+from app.rules.clients.client_types import AUTH_METHODS, DEVICE_CODE, scopes_for_a_user
 from app.rules.clients.resource_indicators import parse_resources
 from app.rules.errors import (
     DomainError,

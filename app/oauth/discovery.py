@@ -15,7 +15,7 @@ from app import config
 from app.fast_path.cache import ValidatedCache, put
 from app.oauth.protocol_request import ProtocolRequest
 from app.oauth.protocol_response import ProtocolResponse
-from app.oauth.server import GRANT_TYPES, RESPONSE_MODES, RESPONSE_TYPES, TOKEN_ENDPOINT_AUTH_METHODS
+from app.oauth.server import GRANT_TYPES, RESPONSE_TYPES
 from app.operations.clients import logos, scopes
 from app.operations.directory import lookups
 from app.operations.directory.snapshots import OrganizationSnapshot
@@ -24,11 +24,19 @@ from app.operations.organizations import branding
 from app.operations.tokens import introspection, published_status_lists
 from app.rules.actor import Actor
 from app.rules.authorization import interaction
-from app.rules.authorization.authorization_request import METHOD, PROMPTS
+from app.rules.authorization.authorization_request import METHOD, PROMPTS, RESPONSE_MODES
 from app.rules.clients import client_assertions, dpop
-from app.rules.clients.client_types import DEVICE_CODE, PRIVATE_KEY_JWT, SUBJECT_TYPES
+from app.rules.clients.client_types import (
+    AUTH_METHODS,
+    DEVICE_CODE,
+    NONE,
+    PRIVATE_KEY_JWT,
+    SIGNING_ALGORITHMS,
+    SUBJECT_TYPES,
+)
 from app.rules.errors import OrganizationMoving, Unavailable
 from app.rules.languages.translation import LANGUAGES
+from app.rules.organizations.organizations import ROOT_SLUG
 from app.rules.tokens import status_lists
 from app.rules.tokens.claims import SUPPORTED_CLAIMS
 from app.rules.users.profile import is_registration_open
@@ -36,7 +44,6 @@ from app.web.headers import program_headers
 
 # Relying parties cache for this long: a key is published a day before it signs.
 CACHED_SECONDS = 300
-_ROOT = "root"
 _NOT_MODIFIED = 304
 _PUBLIC = (
     ("Cache-Control", f"public, max-age={CACHED_SECONDS}"),
@@ -51,11 +58,7 @@ def document_of(organization: OrganizationSnapshot) -> dict[str, Any]:
     issuer = organization.issuer
     oauth = organization.settings["oauth"]
     grant_types = [name for name in GRANT_TYPES if name in oauth["grant_types"]]
-    methods = [
-        name
-        for name in TOKEN_ENDPOINT_AUTH_METHODS
-        if name in oauth["clients"]["token_endpoint_auth_methods"]
-    ]
+    methods = [name for name in AUTH_METHODS if name in oauth["clients"]["token_endpoint_auth_methods"]]
     document = {
         "issuer": issuer,
         "authorization_endpoint": f"{issuer}/oauth/authorize",
@@ -74,17 +77,17 @@ def document_of(organization: OrganizationSnapshot) -> dict[str, Any]:
         "response_modes_supported": list(RESPONSE_MODES),
         "grant_types_supported": grant_types,
         "subject_types_supported": list(SUBJECT_TYPES),
-        "id_token_signing_alg_values_supported": list(signing_keys.ALGORITHMS),
-        "userinfo_signing_alg_values_supported": list(signing_keys.ALGORITHMS),
+        "id_token_signing_alg_values_supported": list(SIGNING_ALGORITHMS),
+        "userinfo_signing_alg_values_supported": list(SIGNING_ALGORITHMS),
         "acr_values_supported": list(interaction.SUPPORTED),
         "display_values_supported": ["page"],
         "pushed_authorization_request_endpoint": f"{issuer}/oauth/par",
         "require_pushed_authorization_requests": oauth["require_par"],
         "token_endpoint_auth_methods_supported": methods,
-        "introspection_endpoint_auth_methods_supported": [name for name in methods if name != "none"],
+        "introspection_endpoint_auth_methods_supported": [name for name in methods if name != NONE],
         "revocation_endpoint_auth_methods_supported": methods,
         **_assertions(methods),
-        "introspection_signing_alg_values_supported": list(signing_keys.ALGORITHMS),
+        "introspection_signing_alg_values_supported": list(SIGNING_ALGORITHMS),
         "code_challenge_methods_supported": [METHOD],
         # Not in a standard: which clients must use PKCE, as in the settings.
         "pkce_policy": oauth["pkce"],
@@ -176,7 +179,7 @@ def _respond(
 
     That one is at most ``MAX_AGE_SECONDS`` old, as its ``Age`` says (RFC 9111 section 5.1).
     """
-    slug, settings = request.organization_slug or _ROOT, config.current()
+    slug, settings = request.organization_slug or ROOT_SLUG, config.current()
     key = (settings.database_url, settings.base_url, slug, name)
     try:
         document, age = _load(slug, name, make), None
@@ -249,7 +252,7 @@ def list_status_lists() -> Response:
 
 
 def _issuer_of_path() -> OrganizationSnapshot:
-    return lookups.get_organization_by_slug(g.get("organization_slug") or _ROOT, fresh=False)
+    return lookups.get_organization_by_slug(g.get("organization_slug") or ROOT_SLUG, fresh=False)
 
 
 def _public(response: Response, seconds: int) -> Response:

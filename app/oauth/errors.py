@@ -22,6 +22,7 @@ from authlib.oauth2.rfc8628 import AuthorizationPendingError, SlowDownError
 from authlib.oauth2.rfc8628.errors import ExpiredTokenError
 from authlib.oidc.core.errors import LoginRequiredError
 
+from app.rules.clients.client_types import AUTHORIZATION_CODE, DEVICE_CODE, REFRESH_TOKEN
 from app.rules.errors import (
     AuthorizationError,
     DomainError,
@@ -34,8 +35,6 @@ from app.rules.errors import (
     UnauthorizedClient,
 )
 
-AUTHORIZATION_CODE, REFRESH_TOKEN = "authorization_code", "refresh_token"
-DEVICE_CODE = "urn:ietf:params:oauth:grant-type:device_code"
 MISSING_TOKEN = "An access token is required."
 # The parameter without which Authlib rejects a request, by grant type; elsewhere it is the token.
 _REQUIRED = {AUTHORIZATION_CODE: "code", REFRESH_TOKEN: "refresh_token", DEVICE_CODE: "device_code"}

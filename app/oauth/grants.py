@@ -16,7 +16,7 @@ from authlib.oauth2.rfc8628 import DeviceCredentialMixin
 from authlib.oidc.core import OpenIDCode, OpenIDToken
 
 from app.oauth.authorization_request import response_to_client
-from app.oauth.client_authentication import AUTH_METHODS, ProtocolClient
+from app.oauth.client_authentication import ProtocolClient
 from app.oauth.errors import CommittedRefusal
 from app.oauth.protocol_request import current_request
 from app.operations.authorization import authorization_requests, codes, device_codes
@@ -27,11 +27,10 @@ from app.operations.tokens import access_tokens, issuance, refresh_tokens, token
 from app.operations.tokens.access_tokens import TokenResponse
 from app.operations.tokens.refresh_tokens import RefreshCredential
 from app.rules.authorization.authorization_request import METHOD, is_verified, parse_authorization_request
-from app.rules.clients.client_types import scopes_for_itself
+from app.rules.clients.client_types import AUTH_METHODS, TOKEN_EXCHANGE, scopes_for_itself
 from app.rules.clients.resource_indicators import parse_resources
 from app.rules.errors import InvalidGrant, InvalidScope, UnauthorizedClient, UnredirectableError
 from app.rules.scopes import format_scope, parse_scope
-from app.rules.tokens.token_exchange import GRANT_TYPE as TOKEN_EXCHANGE
 from app.rules.tokens.token_exchange import parse_exchange_request
 
 

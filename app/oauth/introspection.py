@@ -12,18 +12,18 @@ from authlib.oauth2.rfc6749 import TokenMixin
 from authlib.oauth2.rfc7009 import RevocationEndpoint as AuthlibRevocationEndpoint
 from authlib.oauth2.rfc7662 import IntrospectionEndpoint as AuthlibIntrospectionEndpoint
 
-from app.oauth.client_authentication import AUTH_METHODS, ProtocolClient, authenticate
+from app.oauth.client_authentication import ProtocolClient, authenticate
 from app.oauth.client_log import record_refusal
 from app.oauth.protocol_request import ProtocolRequest, current_request
 from app.oauth.protocol_response import ProtocolResponse, error_response, with_cors
 from app.oauth.request_parsing import parse_form
 from app.oauth.server import checked_response, server
-from app.operations.clients.client_authentication import NONE
 from app.operations.store.transactions import transaction
 from app.operations.tokens import introspection, revocation
 from app.operations.tokens.access_tokens import BEARER, DPOP
 from app.operations.tokens.introspection import ActiveToken
 from app.operations.tokens.revocation import RevocableToken
+from app.rules.clients.client_types import AUTH_METHODS, NONE
 from app.rules.errors import DomainError, OAuthError
 
 # The media type of a signed response (RFC 9701 section 4).

@@ -7,12 +7,12 @@ from typing import Any
 from authlib.oauth2.rfc6749.endpoint import Endpoint, EndpointRequest
 
 from app.oauth.authorization_request import AuthorizationRequest
-from app.oauth.client_authentication import AUTH_METHODS
 from app.oauth.protocol_request import ProtocolRequest
 from app.oauth.protocol_response import ProtocolResponse, error_response, with_cors, with_dpop_nonce
 from app.oauth.request_parsing import parse_form
 from app.oauth.server import checked_response, server
 from app.operations.authorization import pushed_requests
+from app.rules.clients.client_types import AUTH_METHODS
 from app.rules.errors import DomainError
 
 # They authenticate the client here and are not part of the request that it pushes.

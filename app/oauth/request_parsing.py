@@ -16,15 +16,14 @@ from msgspec import Struct
 
 from app import config
 from app.oauth.protocol_request import ProtocolRequest
-from app.operations.clients.client_authentication import NONE, Presented
+from app.operations.clients.client_authentication import Presented
 from app.rules.clients.client_assertions import TYPE as ASSERTION_TYPE
 from app.rules.clients.client_assertions import subject_of_assertion
-from app.rules.clients.client_types import PRIVATE_KEY_JWT
+from app.rules.clients.client_types import BASIC, NONE, POST, PRIVATE_KEY_JWT
 from app.rules.errors import InvalidClient, OAuthError
 from app.web.bearer import read_basic
 
 FORM = "application/x-www-form-urlencoded"
-BASIC, POST = "client_secret_basic", "client_secret_post"
 MAX_FIELDS = 100
 # Parameters that may be repeated (RFC 8707 section 2, RFC 8693 section 2.1); their values are joined by spaces.
 REPEATABLE = frozenset({"resource", "audience"})

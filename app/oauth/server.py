@@ -14,12 +14,12 @@ from flask import Flask
 
 from app.oauth import grants
 from app.oauth.authorization_request import RequestResolver
-from app.oauth.client_authentication import AUTH_METHODS, ProtocolClient, auth_method
+from app.oauth.client_authentication import ProtocolClient, auth_method
 from app.oauth.errors import refusal_of
 from app.oauth.protocol_request import current_request
 from app.oauth.protocol_response import empty_response, json_response, jwt_response, redirect_response
 from app.oauth.request_parsing import ParsedOAuthRequest
-from app.rules.authorization.authorization_request import RESPONSE_MODES as RESPONSE_MODES
+from app.rules.clients.client_types import AUTH_METHODS
 from app.rules.errors import DomainError
 
 # Each grant with its extensions.
@@ -33,7 +33,6 @@ GRANTS: tuple[tuple[Any, list[Any]], ...] = (
     (grants.DeviceCodeGrant, [grants.OpenIDDevice()]),
     (grants.TokenExchangeGrant, []),
 )
-TOKEN_ENDPOINT_AUTH_METHODS = AUTH_METHODS
 GRANT_TYPES: tuple[str, ...] = tuple(grant.GRANT_TYPE for grant, _ in GRANTS)
 RESPONSE_TYPES = ("code",)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from app.oauth.client_authentication import authenticate, confirm_authentication, retry_with_fresh_client
-from app.oauth.errors import AUTHORIZATION_CODE, DEVICE_CODE, REFRESH_TOKEN
 from app.oauth.protocol_request import ProtocolRequest
 from app.oauth.protocol_response import ProtocolResponse, error_response, with_cors, with_dpop_nonce
 from app.oauth.request_parsing import parse_form
 from app.oauth.server import GRANT_TYPES, checked_response, server
 from app.operations.store.transactions import transaction
 from app.operations.tokens import issuance
+from app.rules.clients.client_types import AUTHORIZATION_CODE, DEVICE_CODE, REFRESH_TOKEN
 from app.rules.errors import DomainError
 
 # These read, claim and store in one transaction. The others commit a single statement or operation.

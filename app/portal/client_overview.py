@@ -18,7 +18,6 @@ from app.portal.clients import client_page
 from app.portal.context import PageResponse, PortalContext, portal_page
 from app.portal.quickstarts import has_token, quickstart_snippet
 from app.portal.traffic import PERIODS, credential_chart, traffic_chart
-from app.rules.clients.client_types import SECRET_METHODS
 from app.web.languages import gettext, percent
 
 _WEEK = 7 * 24
@@ -40,7 +39,7 @@ def client(context: PortalContext, client_id: str) -> PageResponse:
     actor = context.actor
     found = get_client(actor, client_id)
     may_see_secrets = actor.has_permission("credentials:read", owner_id=found.created_by_user_id)
-    uses_secret = may_see_secrets and found.token_endpoint_auth_method in SECRET_METHODS
+    uses_secret = may_see_secrets and found.uses_secret
     traffic = get_traffic(actor, hours=_WEEK, client_id=found.client_id)
     may_read_log = can_read_failed_requests(actor)
     use = get_credential_use(actor, found.client_id) if uses_secret else None

@@ -35,7 +35,6 @@ _EXTENSIONS: dict[int, str] = {
 }
 # Python refuses to read numbers of thousands of digits.
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,12}")
-_SECRET_METHODS = frozenset({"client_secret_basic", "client_secret_post"})
 _CREDENTIALS = "/clients/<client_id>/credentials"
 
 
@@ -114,7 +113,7 @@ def credentials(context: PortalContext, client_id: str) -> PageResponse:
         secrets=ledger.live if may_see else None,
         inactive_secrets=ledger.ended,
         retiring=[secret for secret in ledger.live if secret.is_retiring],
-        uses_secret=ledger.client.token_endpoint_auth_method in _SECRET_METHODS,
+        uses_secret=ledger.client.uses_secret,
         max_secrets=context.organization.settings["oauth"]["clients"]["max_secrets"],
         may_see_secrets=may_see,
         may_change_secrets=ledger.may_change,

@@ -11,10 +11,11 @@ from flask.testing import FlaskClient
 from app.operations.clients import access_decisions, access_requests, clients, resource_scopes, resources
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.rules.actor import Actor
+from app.rules.clients.client_types import TOKEN_EXCHANGE
 from app.rules.directory.permissions import BUILT_IN_ROLES
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound
 from app.rules.organizations.settings_table import GRANT_TYPES
-from app.rules.tokens.token_exchange import ACCESS_TOKEN_TYPE, GRANT_TYPE
+from app.rules.tokens.token_exchange import ACCESS_TOKEN_TYPE
 from tests.factories import Factory, MadeClient
 from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, Flow, on_another_worker, query_of
 from tests.oauth.failure_log import only
@@ -23,13 +24,13 @@ pytestmark = pytest.mark.either
 
 PAYROLL = "https://payroll.example"
 READ, WRITE = "payroll:read", "payroll:write"
-SETTINGS = {"oauth": {**FAST_KEYS["oauth"], "grant_types": [*GRANT_TYPES, GRANT_TYPE]}}
+SETTINGS = {"oauth": {**FAST_KEYS["oauth"], "grant_types": [*GRANT_TYPES, TOKEN_EXCHANGE]}}
 MACHINE: dict[str, Any] = {"type": "machine", "redirect_uris": [], "grant_types": ["client_credentials"]}
 ALL_GRANTS: dict[str, Any] = {
     "redirect_uris": [REDIRECT_URI],
     "trust": "first_party",
     "scopes": ["openid", "offline_access", READ, WRITE],
-    "grant_types": ["authorization_code", "refresh_token", "client_credentials", GRANT_TYPE],
+    "grant_types": ["authorization_code", "refresh_token", "client_credentials", TOKEN_EXCHANGE],
     "token_exchange": "delegation",
 }
 
@@ -92,7 +93,7 @@ def mint(http: FlaskClient, client: MadeClient, **form: Any) -> Any:
 
 def exchange(flow: Flow, subject: str, **form: Any) -> Any:
     data = {
-        "grant_type": GRANT_TYPE,
+        "grant_type": TOKEN_EXCHANGE,
         "subject_token": subject,
         "subject_token_type": ACCESS_TOKEN_TYPE,
         "resource": PAYROLL,

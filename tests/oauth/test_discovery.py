@@ -12,8 +12,8 @@ from app.oauth import server
 from app.operations.organizations.organizations import delete_organization, update_organization
 from app.operations.organizations.settings import update_settings
 from app.rules.authorization import interaction
-from app.rules.authorization.authorization_request import PROMPTS
-from app.rules.clients.client_types import TOKEN_EXCHANGE
+from app.rules.authorization.authorization_request import PROMPTS, RESPONSE_MODES
+from app.rules.clients.client_types import AUTH_METHODS, TOKEN_EXCHANGE
 from tests.factories import Factory
 from tests.oauth.conftest import FAST_KEYS, Flow
 
@@ -56,7 +56,7 @@ def test_metadata_lists_the_supported_features(http: FlaskClient, make: Factory)
     assert {*document["grant_types_supported"], TOKEN_EXCHANGE} == set(server.GRANT_TYPES)
     assert TOKEN_EXCHANGE not in document["grant_types_supported"]
     assert document["response_types_supported"] == list(server.RESPONSE_TYPES) == ["code"]
-    assert document["response_modes_supported"] == list(server.RESPONSE_MODES)
+    assert document["response_modes_supported"] == list(RESPONSE_MODES)
     assert document["code_challenge_methods_supported"] == ["S256"]
     assert document["prompt_values_supported"] == [prompt for prompt in PROMPTS if prompt != "create"]
     assert document["subject_types_supported"] == ["public", "pairwise"]
@@ -64,7 +64,7 @@ def test_metadata_lists_the_supported_features(http: FlaskClient, make: Factory)
     assert (
         document["userinfo_signing_alg_values_supported"] == document["id_token_signing_alg_values_supported"]
     )
-    assert document["token_endpoint_auth_methods_supported"] == list(server.TOKEN_ENDPOINT_AUTH_METHODS)
+    assert document["token_endpoint_auth_methods_supported"] == list(AUTH_METHODS)
     assert "none" not in document["introspection_endpoint_auth_methods_supported"]
     assert "RS256" in document["id_token_signing_alg_values_supported"]
     assert "none" not in document["id_token_signing_alg_values_supported"]

@@ -10,9 +10,10 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 from app.operations.clients import clients, credential_revocation, resources
+from app.rules.clients.client_types import TOKEN_EXCHANGE
 from app.rules.errors import DomainError
 from app.rules.organizations.settings_table import GRANT_TYPES
-from app.rules.tokens.token_exchange import ACCESS_TOKEN_TYPE, GRANT_TYPE, JWT_TYPE
+from app.rules.tokens.token_exchange import ACCESS_TOKEN_TYPE, JWT_TYPE
 from tests.factories import Factory, MadeClient, bearer_header
 from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, SCOPES, Flow, audited
 from tests.oauth.failure_log import kept
@@ -22,7 +23,7 @@ from tests.support.databases import Database
 from tests.support.dpop import Prover
 
 ORDERS, STOCK = "https://orders.example", "https://stock.example"
-ALLOWED = {"oauth": {**FAST_KEYS["oauth"], "grant_types": [*GRANT_TYPES, GRANT_TYPE]}}
+ALLOWED = {"oauth": {**FAST_KEYS["oauth"], "grant_types": [*GRANT_TYPES, TOKEN_EXCHANGE]}}
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def service(web: Flow, policy: str | None = "delegation", **fields: Any) -> Made
         "redirect_uris": [],
         "scopes": ["orders:read", "stock:read"],
         "resources": [ORDERS],
-        "grant_types": ["client_credentials", GRANT_TYPE],
+        "grant_types": ["client_credentials", TOKEN_EXCHANGE],
         "token_exchange": policy,
     }
     return web.make.client(web.organization, **(good | fields))
@@ -72,7 +73,7 @@ def exchange(
     web: Flow, client: MadeClient, token: str, headers: dict[str, str] | None = None, **form: Any
 ) -> Any:
     good = {
-        "grant_type": GRANT_TYPE,
+        "grant_type": TOKEN_EXCHANGE,
         "subject_token": token,
         "subject_token_type": ACCESS_TOKEN_TYPE,
         "resource": STOCK,

@@ -14,8 +14,9 @@ from app.models.client import ClientLogo
 from app.operations.clients import resources
 from app.operations.store import clock
 from app.operations.tokens import status_lists
+from app.rules.clients.client_types import TOKEN_EXCHANGE
 from app.rules.identifiers import public_id
-from app.rules.tokens.token_exchange import ACCESS_TOKEN_TYPE, GRANT_TYPE
+from app.rules.tokens.token_exchange import ACCESS_TOKEN_TYPE
 from tests.factories import bearer_header
 from tests.oauth.conftest import REDIRECT_URI, SCOPES, VERIFIER, Flow, location
 from tests.oauth.device import GRANT as DEVICE_GRANT
@@ -121,11 +122,11 @@ class ProtocolRequests(RequestWorld):
             redirect_uris=[],
             scopes=scopes,
             resources=[orders],
-            grant_types=["client_credentials", GRANT_TYPE],
+            grant_types=["client_credentials", TOKEN_EXCHANGE],
             token_exchange="delegation",
         )
         form = {
-            "grant_type": GRANT_TYPE,
+            "grant_type": TOKEN_EXCHANGE,
             "subject_token": subject,
             "subject_token_type": ACCESS_TOKEN_TYPE,
             "resource": "https://stock.example",

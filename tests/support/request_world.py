@@ -16,9 +16,9 @@ from app.operations.clients import credentials, resources
 from app.operations.sign_in.sessions import start_session
 from app.operations.users import import_runner
 from app.operations.users.groups import add_member
+from app.rules.clients.client_types import TOKEN_EXCHANGE
 from app.rules.identifiers import public_id
 from app.rules.organizations.settings_table import GRANT_TYPES
-from app.rules.tokens.token_exchange import GRANT_TYPE
 from tests.factories import PASSWORD, Factory, MadeUser, bearer_header
 from tests.support import importing, world_rows
 from tests.support.authenticator import with_app
@@ -38,7 +38,7 @@ SETTINGS: dict[str, Any] = {
     "oauth": {
         "signing": {"algorithm": "ES256"},
         "dynamic_registration": {"mode": "open"},
-        "grant_types": [*GRANT_TYPES, GRANT_TYPE],
+        "grant_types": [*GRANT_TYPES, TOKEN_EXCHANGE],
     },
 }
 # Values that make an empty field valid, by the last part of its name.

@@ -9,8 +9,8 @@ from flask import request
 
 from app.api.endpoints import Body, Endpoints, show_page_of
 from app.api.representations import Representation, Source
-from app.operations.grants.signing_keys import ALGORITHMS
 from app.operations.tokens import signing_key_lists
+from app.rules.clients.client_types import SIGNING_ALGORITHMS
 from app.rules.shapes import OneOf, SchemaOnly, described
 from app.web.bearer import ApiContext
 from app.web.json_api import created
@@ -24,7 +24,9 @@ class SigningKey(Representation):
     kid: Annotated[
         str, SchemaOnly(pattern="^[A-Za-z0-9_-]{43}$"), described("The key's RFC 7638 thumbprint.")
     ]
-    algorithm: Annotated[str, OneOf(ALGORITHMS), described("The algorithm that it signs with (RFC 7518).")]
+    algorithm: Annotated[
+        str, OneOf(SIGNING_ALGORITHMS), described("The algorithm that it signs with (RFC 7518).")
+    ]
     state: Annotated[
         str,
         OneOf(("next", "active", "retired")),

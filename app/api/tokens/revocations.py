@@ -20,7 +20,7 @@ from app.api.representations import (
     optional,
     true,
 )
-from app.operations.clients.client_authentication import ANY_SECRET, NONE, Presented, authenticate_client
+from app.operations.clients.client_authentication import ANY_SECRET, Presented, authenticate_client
 from app.operations.directory.snapshots import ClientSnapshot
 from app.operations.grants import grants
 from app.operations.store.idempotency import IdempotentResult
@@ -28,6 +28,7 @@ from app.operations.tokens import revocation
 from app.operations.tokens.bulk_revocation import bulk_revoke
 from app.operations.tokens.revocation import Receipt, revoke_by_request
 from app.operations.tokens.revocation_subjects import MAX_COUNT
+from app.rules.clients.client_types import NONE
 from app.rules.errors import InvalidClient, Unauthenticated
 from app.rules.shapes import PublicId, SchemaOnly, described
 from app.rules.tokens.revocation import MAX_REASON_LENGTH, ORGANIZATION, SELECTORS, NewRevocation, Revoke

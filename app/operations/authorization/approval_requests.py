@@ -47,7 +47,7 @@ from app.rules.authorization.consents import (
     approval_after,
     check_reason,
 )
-from app.rules.clients.client_types import BLOCKED
+from app.rules.clients.client_types import BLOCKED, UNVERIFIED, VERIFIED
 from app.rules.clients.redirect_uris import get_display_hosts
 from app.rules.errors import Conflict, Forbidden, NotFound, TooManyRequests
 from app.rules.identifiers import (
@@ -78,7 +78,6 @@ MAX_PENDING = 1_000
 """Pending requests in one organization, so that an unread queue does not grow without bound."""
 MAX_NOTIFIED = 50
 """Members notified of an approval by email. The others find out when they try again."""
-_UNVERIFIED, _VERIFIED = "unverified", "verified"
 
 
 def notify_administrators(actor: Actor, client: ClientSnapshot, reason: str) -> None:
@@ -365,8 +364,8 @@ def approve_client_request(
         )
     _decide(actor, request, APPROVED, None)
     changes: dict[str, Any] = {"approval": approval_after(client.approval)}
-    if approval.verified and client.trust == _UNVERIFIED:
-        changes["trust"] = _VERIFIED
+    if approval.verified and client.trust == UNVERIFIED:
+        changes["trust"] = VERIFIED
     # At the version that was read, so that a concurrent block is not undone.
     update_client(decider, client.client_id, changes, expected_version=client.version)
     others = _close_others(actor, client, APPROVED)

@@ -26,11 +26,10 @@ from app.rules.authorization.interaction import (
     needs_consent,
     next_step,
 )
-from app.rules.clients.client_types import can_user_allow
+from app.rules.clients.client_types import NATIVE, can_user_allow
 from app.rules.sign_in.second_factors import is_mfa_offered, used_second_factor
 from app.rules.users.profile import is_registration_open
 
-NATIVE = "native"
 DECIDE_PERMISSION = "clients:trust"
 
 

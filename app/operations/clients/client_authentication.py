@@ -28,11 +28,12 @@ from app.rules.clients.client_assertions import (
     validate_assertion,
 )
 from app.rules.clients.client_coherence import accepted_algorithms, is_fapi2
-from app.rules.clients.client_types import PRIVATE_KEY_JWT, accepts_auth_method
+from app.rules.clients.client_types import NONE, PRIVATE_KEY_JWT, accepts_auth_method
 from app.rules.clients.public_keys import usable_keys
 from app.rules.errors import Cause, InvalidClient, NotFound, TooManyRequests, Unavailable
 from app.rules.identifiers import CLIENT_SECRET, digest, parse_client_id, parse_token
 from app.rules.languages.translation import lazy_gettext
+from app.rules.organizations.organizations import ROOT_SLUG
 from app.rules.sign_in.passwords import networks_of
 from app.rules.store.outgoing_http import OutgoingRequestBlocked
 from app.rules.strict_json import InvalidJson, load_object
@@ -43,8 +44,6 @@ _MAX_CACHED = 20_000
 
 _NO_ORGANIZATION = ""
 _failures: BoundedCache[tuple[float, int]] = BoundedCache(_MAX_CACHED)
-_ROOT = "root"
-NONE = "none"
 # A secret at an endpoint that does not distinguish client_secret_basic and client_secret_post.
 ANY_SECRET = "client_secret"
 _UNKNOWN_DIGEST = digest("no client has this secret")
@@ -147,7 +146,7 @@ def _find_document_client(
 
 def _organization(organization_id: str | None) -> OrganizationSnapshot:
     if organization_id is None:
-        return lookups.get_organization_by_slug(_ROOT, fresh=False)
+        return lookups.get_organization_by_slug(ROOT_SLUG, fresh=False)
     return lookups.get_organization_by_id(organization_id, fresh=False)
 
 

@@ -17,13 +17,12 @@ from app.operations.clients.scopes import add_scopes, list_offered_scopes
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.rules.actor import Actor
 from app.rules.clients.client_metadata import ClientMetadata, changed_fields
-from app.rules.clients.client_types import ALLOWED, PRE_APPROVED, uses_grants_without_consent
+from app.rules.clients.client_types import ALLOWED, PRE_APPROVED, UNVERIFIED, uses_grants_without_consent
 from app.rules.directory.permissions import ALL_PERMISSIONS, PERMISSIONS, ROOT_ONLY, missing_permissions
 from app.rules.errors import Conflict, FieldError, Forbidden, InvalidInput
 from app.rules.languages.translation import lazy_gettext
 from app.rules.scopes import IDENTITY_SCOPES
 
-UNVERIFIED = "unverified"
 _APPROVAL_FIELDS = ("approval", "approved_scopes")
 _MAX_LISTED_SCOPES = 30
 _AUTHENTICATION_FIELDS = frozenset({"jwks", "jwks_uri", "token_endpoint_auth_method"})

@@ -14,7 +14,7 @@ from app.extensions import db
 from app.fast_path import cache_invalidation
 from app.fast_path.compiled_query import CompiledQuery
 from app.models.base import has_key
-from app.models.client import DELETED, PERSON, Client
+from app.models.client import DELETED, Client
 from app.operations.store.rows import Page, PageQuery, PageRequest, make_record
 from app.operations.store.text_search import take_search_slot
 from app.operations.store.transactions import OutdatedRead, count_changed
@@ -27,6 +27,7 @@ from app.rules.clients.client_metadata import (
 )
 from app.rules.clients.client_types import (
     CLIENT_TYPES,
+    PERSON,
     SOURCES,
     STATUS,
     TRUST,

@@ -12,7 +12,7 @@ from sqlalchemy import delete, select, update
 
 from app.extensions import db
 from app.models.base import has_key
-from app.models.client import DELETED, PERSON, Client, ClientRegistration, ClientRequest
+from app.models.client import DELETED, Client, ClientRegistration, ClientRequest
 from app.models.grant import Consent, Grant
 from app.models.user import AppRoleAssignment
 from app.operations.clients import logos, sector_documents
@@ -63,7 +63,7 @@ from app.rules.authorization.consents import DECIDED_RETENTION, DECLINED
 from app.rules.clients.app_claims import role_keys
 from app.rules.clients.client_coherence import ClientPolicy, signing_algorithm_for
 from app.rules.clients.client_metadata import ClientMetadata, change, changed_fields, complete, to_document
-from app.rules.clients.client_types import BLOCKED, uses_grants_without_consent
+from app.rules.clients.client_types import BLOCKED, PERSON, uses_grants_without_consent
 from app.rules.errors import Conflict
 from app.rules.identifiers import format_client_id, new_id
 from app.rules.languages.translation import lazy_gettext

@@ -18,7 +18,7 @@ from sqlalchemy import select, update
 from app.database import ACROSS
 from app.extensions import db
 from app.models.base import has_key, is_same
-from app.models.client import ACTIVE, DYNAMIC, Client, ClientRegistration, Credential
+from app.models.client import ACTIVE, Client, ClientRegistration, Credential
 from app.operations.clients import scopes, sector_documents
 from app.operations.clients.client_records import ClientRecord
 from app.operations.clients.clients import (
@@ -37,7 +37,7 @@ from app.operations.store import clock, rate_limits
 from app.operations.store.rate_limits import network_limits
 from app.operations.store.transactions import count_changed, read, transaction, transaction_part
 from app.rules.actor import Actor
-from app.rules.clients.client_types import BLOCKED, MINIMAL
+from app.rules.clients.client_types import BLOCKED, DYNAMIC, MINIMAL
 from app.rules.clients.dynamic_metadata import Offer, as_fields, replacing
 from app.rules.errors import Forbidden, InvalidInput, NotFound, Unauthenticated
 from app.rules.identifiers import (

@@ -22,7 +22,7 @@ from app.extensions import db
 from app.fast_path.cache import BoundedCache
 from app.fast_path.compiled_query import CompiledQuery
 from app.models.base import has_key
-from app.models.client import METADATA_DOCUMENT, ClientRegistration
+from app.models.client import ClientRegistration
 from app.models.grant import Consent
 from app.operations.clients import scopes, sector_documents
 from app.operations.clients.clients import (
@@ -39,7 +39,7 @@ from app.operations.store import clock, outgoing_http, rate_limits
 from app.operations.store.rate_limits import network_limits
 from app.operations.store.transactions import count_changed, transaction
 from app.rules.actor import Actor
-from app.rules.clients.client_types import BLOCKED, REVIEW
+from app.rules.clients.client_types import BLOCKED, METADATA_DOCUMENT, REVIEW, UNVERIFIED
 from app.rules.clients.dynamic_metadata import Offer, as_fields, refusal_words, replacing
 from app.rules.clients.metadata_documents import (
     MAX_DOCUMENT_BYTES,
@@ -256,7 +256,7 @@ def _replace(actor: Actor, row_id: UUID, document: _Document, *, has_other_redir
         # Trust was given to the previous metadata and does not cover the new one. A block remains.
         is_restricted = get_client(actor, client_id).approval in (REVIEW, BLOCKED)
         trusted_actor = replace(actor, permissions=actor.permissions | {"clients:trust"})
-        untrusted = {"trust": "unverified"} | (
+        untrusted = {"trust": UNVERIFIED} | (
             {} if is_restricted else {"approval": None, "approved_scopes": None}
         )
         update_client(trusted_actor, client_id, {**fields, **untrusted})

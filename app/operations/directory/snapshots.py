@@ -14,7 +14,7 @@ from app.models import client as client_model
 from app.models import organization as organization_model
 from app.operations.store import clock
 from app.rules.clients.client_coherence import required_code_protection
-from app.rules.clients.client_types import ALLOWED, BLOCKED, PRE_APPROVED
+from app.rules.clients.client_types import ALLOWED, BLOCKED, PERSON, PRE_APPROVED, UNVERIFIED
 from app.rules.clients.resource_indicators import ResourceAccess
 
 
@@ -142,7 +142,7 @@ class ClientSnapshot:
     document: Mapping[str, Any] = field(repr=False)
     secrets: tuple[SecretSnapshot, ...] = field(repr=False)
     secret_cutoffs: Mapping[UUID, SecretCutoffs] = field(repr=False)
-    source: str = client_model.PERSON
+    source: str = PERSON
     metadata_document_uri: str | None = None
     tokens_not_before: datetime | None = None
     # By the identifier of the API.
@@ -192,7 +192,7 @@ class ClientSnapshot:
     @property
     def is_unreviewed(self) -> bool:
         """Return whether the client registered itself and no administrator has verified it since."""
-        return self.source != client_model.PERSON and self.trust == "unverified"
+        return self.source != PERSON and self.trust == UNVERIFIED
 
     @property
     def is_unapproved(self) -> bool:

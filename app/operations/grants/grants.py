@@ -42,7 +42,8 @@ from app.operations.grants import logout
 from app.operations.store import audit, clock, keyring
 from app.operations.store.transactions import OutdatedRead
 from app.rules.actor import Actor
-from app.rules.authorization.consents import FIRST_PARTY, max_consent_seconds, requires_user_consent
+from app.rules.authorization.consents import max_consent_seconds, requires_user_consent
+from app.rules.clients.client_types import FIRST_PARTY
 from app.rules.identifiers import digest, new_id, new_refresh_token, public_id
 
 CONSENT_OF_GRANT = and_(

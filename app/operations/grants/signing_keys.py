@@ -37,7 +37,6 @@ from app.rules.actor import Actor
 from app.rules.identifiers import new_id
 from app.rules.tokens.claims import compact
 
-ALGORITHMS = ("RS256", "PS256", "ES256", "EdDSA")
 _CACHED_SECONDS = 60.0
 RSA_BITS = 3072
 AnyKey = RSAKey | ECKey | OKPKey

@@ -23,10 +23,10 @@ from app.operations.tokens import id_tokens
 from app.operations.tokens.id_tokens import subject_of
 from app.rules.errors import NotFound, TooManyRequests
 from app.rules.identifiers import parse_client_id, parse_public_id, public_id
+from app.rules.organizations.organizations import ROOT_SLUG
 from app.rules.tokens.claims import unverified_claim
 
 MAX_HINT_LENGTH = 4 * 1024
-_ROOT = "root"
 EVENT = "http://schemas.openid.net/event/backchannel-logout"
 TYPE = "logout+jwt"
 TOKEN_LIFETIME = timedelta(minutes=2)
@@ -118,7 +118,7 @@ def _organization(sent: Mapping[str, str], organization_id: str | None) -> Organ
         issuer = unverified_claim(sent.get("id_token_hint", ""), "iss")
         base = current().base_url
         if issuer == base:
-            return lookups.get_organization_by_slug(_ROOT, fresh=False)
+            return lookups.get_organization_by_slug(ROOT_SLUG, fresh=False)
         if issuer is not None and issuer.startswith(f"{base}/organizations/"):
             return lookups.get_organization_by_slug(
                 issuer.removeprefix(f"{base}/organizations/"), fresh=False

@@ -14,13 +14,13 @@ from app.models import token as token_model
 from app.models.token import SigningKey
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.grants import key_rotation
-from app.operations.grants.signing_keys import ALGORITHMS
 from app.operations.sign_in.actor_access import enter_organization
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import clock
 from app.operations.store.rows import make_record
 from app.operations.store.transactions import read
 from app.rules.actor import Actor
+from app.rules.clients.client_types import SIGNING_ALGORITHMS
 from app.rules.errors import NotFound
 from app.rules.shapes import OneOf, Shape, described, parse_shape
 from app.rules.versions import compute_version
@@ -32,7 +32,8 @@ class KeyRotation(Shape):
     """The rotation of a signing key."""
 
     algorithm: (
-        Annotated[str, OneOf(ALGORITHMS), described("The default is the organization's algorithm.")] | None
+        Annotated[str, OneOf(SIGNING_ALGORITHMS), described("The default is the organization's algorithm.")]
+        | None
     ) = None
     emergency: (
         Annotated[

@@ -21,13 +21,12 @@ from app.operations.store.transactions import current_unit_of_work, transaction
 from app.operations.tokens import access_tokens, issuance, status_lists, tokens
 from app.operations.tokens.access_tokens import PreparedAccessToken, TokenResponse
 from app.operations.tokens.id_tokens import subject_of
-from app.rules.clients.client_types import IMPERSONATION
+from app.rules.clients.client_types import IMPERSONATION, TOKEN_EXCHANGE
 from app.rules.errors import InvalidScope, InvalidTarget, OAuthError, UnauthorizedClient
 from app.rules.identifiers import public_id
 from app.rules.scopes import disallowed_scopes, is_subset, restrict_scopes
 from app.rules.tokens.token_exchange import (
     ACCESS_TOKEN_TYPE,
-    GRANT_TYPE,
     JWT_TYPE,
     MAX_ACTORS,
     ExchangeRequest,
@@ -62,7 +61,7 @@ def exchange(
     client = authenticated.client
     policy = client.document.get("token_exchange")
     if client.is_public or policy is None:
-        raise UnauthorizedClient(GRANT_TYPE)
+        raise UnauthorizedClient(TOKEN_EXCHANGE)
     subject = _require_exchangeable(client, request.subject_token, "subject_token")
     actor = None
     if request.actor_token is not None:

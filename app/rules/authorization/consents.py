@@ -10,11 +10,10 @@ from typing import Annotated, Any
 
 from msgspec import Struct
 
-from app.rules.clients.client_types import ALLOWED, PRE_APPROVED
+from app.rules.clients.client_types import ALLOWED, FIRST_PARTY, PRE_APPROVED, UNVERIFIED
 from app.rules.fields import ValidationErrors, text_problem
 from app.rules.shapes import Shape, Text, described
 
-FIRST_PARTY = "first_party"
 TODAY, THIRTY_DAYS, UNTIL_REMOVED = "today", "30_days", "until_removed"
 # The user's time zone is unknown, so "today" means 24 hours.
 _SPANS = {TODAY: timedelta(hours=24), THIRTY_DAYS: timedelta(days=30)}
@@ -80,7 +79,7 @@ def consent_snapshot(name: str, trust: str, document: Mapping[str, Any]) -> dict
         REDIRECTS: _digest(sorted(document.get("redirect_uris") or ())),
         POLICY: _digest(document.get("policy_uri")),
         TERMS: _digest(document.get("tos_uri")),
-        REVIEWED: trust != "unverified",
+        REVIEWED: trust != UNVERIFIED,
         SCOPES: _digest([sorted(document.get(name) or ()) for name in ("scopes", "optional_scopes")]),
     }
 

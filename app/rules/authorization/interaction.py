@@ -11,8 +11,8 @@ from typing import Any
 from msgspec import Struct
 
 from app.rules.authorization.authorization_request import AuthorizationParameters, are_contexts_essential
-from app.rules.authorization.consents import FIRST_PARTY, requires_user_consent
-from app.rules.clients.client_types import is_pre_approved
+from app.rules.authorization.consents import requires_user_consent
+from app.rules.clients.client_types import FIRST_PARTY, is_pre_approved
 from app.rules.clients.redirect_uris import is_loopback, is_private_scheme
 from app.rules.errors import AuthorizationError
 from app.rules.scopes import is_subset

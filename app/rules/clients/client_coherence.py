@@ -14,6 +14,7 @@ from app.rules.clients.client_types import (
     CLIENT_TYPES,
     DEVICE_CODE,
     METADATA_DOCUMENT,
+    NATIVE,
     NONE,
     PRE_APPROVED,
     PRIVATE_KEY_JWT,
@@ -21,13 +22,12 @@ from app.rules.clients.client_types import (
     SECRET_METHODS,
     SIGNING_ALGORITHMS,
     TOKEN_EXCHANGE,
+    UNVERIFIED,
 )
 from app.rules.clients.redirect_uris import sector_problem
-from app.rules.clients.resource_indicators import MAX_RESOURCES as MAX_RESOURCES
 from app.rules.directory.attributes import Attribute, attributes_of
 from app.rules.fields import FieldProblem, ValidationErrors
 from app.rules.languages.translation import lazy_gettext
-from app.rules.scopes import MAX_SCOPES as MAX_SCOPES
 from app.rules.scopes import OPENID_SCOPES, disallowed_scopes, format_scope
 
 FAPI2 = "fapi2"
@@ -44,7 +44,6 @@ _ALGORITHM_FIELDS = (
 )
 
 MAX_SCOPE_PARAMETER_LENGTH = 4000
-NATIVE, UNVERIFIED = "native", "unverified"
 # What protects a client's codes from injection, from the strictest. The first two are also values of ``oauth.pkce``.
 PKCE_REQUIRED, PKCE_OR_NONCE, PKCE_OPTIONAL = "required", "required_or_nonce", "optional"
 CODE_PROTECTIONS = (PKCE_REQUIRED, PKCE_OR_NONCE, PKCE_OPTIONAL)

@@ -32,6 +32,7 @@ from app.rules.clients.client_types import (
     SUBJECT_TYPES,
     TOKEN_FORMATS,
     TRUST,
+    UNVERIFIED,
     Contact,
     ContextClass,
     Jwks,
@@ -43,10 +44,9 @@ from app.rules.clients.client_types import (
     derive_type,
 )
 from app.rules.clients.redirect_uris import redirect_uri_problem
-from app.rules.clients.resource_indicators import MAX_RESOURCES as MAX_RESOURCES
-from app.rules.clients.resource_indicators import is_service_url
+from app.rules.clients.resource_indicators import MAX_RESOURCES, is_service_url
 from app.rules.fields import ValidationErrors
-from app.rules.scopes import MAX_SCOPES as MAX_SCOPES
+from app.rules.scopes import MAX_SCOPES
 from app.rules.shapes import (
     Between,
     Items,
@@ -270,7 +270,7 @@ class ClientMetadata(Struct, frozen=True, kw_only=True):
     ] = None
     trust: Annotated[
         str, OneOf(TRUST), described("Values other than `unverified` require `clients:trust`.")
-    ] = "unverified"
+    ] = UNVERIFIED
     approval: (
         Annotated[
             str,

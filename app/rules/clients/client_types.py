@@ -15,14 +15,21 @@ from app.rules.errors import InvalidScope
 from app.rules.fields import FieldProblem
 from app.rules.languages.translation import lazy_gettext
 from app.rules.mail.email_addresses import is_email
-from app.rules.scopes import DEFAULT_SCOPES, OPENID_SCOPES, disallowed_scopes, is_scope, parse_scope
-from app.rules.scopes import MAX_SCOPE_LENGTH as MAX_SCOPE_LENGTH
+from app.rules.scopes import (
+    DEFAULT_SCOPES,
+    MAX_SCOPE_LENGTH,
+    OPENID_SCOPES,
+    disallowed_scopes,
+    is_scope,
+    parse_scope,
+)
 from app.rules.shapes import Check, Rule, Text
 
 REVIEW, ALLOWED, PRE_APPROVED, BLOCKED = "review", "allowed", "pre_approved", "blocked"
 APPROVALS = (REVIEW, ALLOWED, PRE_APPROVED, BLOCKED)
-ALL, VERIFIED, NO_APPROVAL = "all", "verified", "none"
-_FIRST_PARTY, _UNVERIFIED = "first_party", "unverified"
+ALL, NO_APPROVAL = "all", "none"
+FIRST_PARTY, VERIFIED, UNVERIFIED = "first_party", "verified", "unverified"
+TRUST = (FIRST_PARTY, VERIFIED, UNVERIFIED)
 
 
 def can_user_allow(*, approval: str | None, trust: str, setting: str, decides: bool) -> bool:
@@ -33,18 +40,18 @@ def can_user_allow(*, approval: str | None, trust: str, setting: str, decides: b
     """
     if approval == BLOCKED:
         return False
-    if decides or trust == _FIRST_PARTY or approval in (ALLOWED, PRE_APPROVED):
+    if decides or trust == FIRST_PARTY or approval in (ALLOWED, PRE_APPROVED):
         return True
     if approval == REVIEW or setting == NO_APPROVAL:
         return False
-    return setting == ALL or trust != _UNVERIFIED
+    return setting == ALL or trust != UNVERIFIED
 
 
 def is_pre_approved(
     requested: Collection[str], *, approval: str | None, approved_scopes: Collection[str], trust: str
 ) -> bool:
     """Return whether administrators approved all requested scopes for all users (CO-2)."""
-    return approval == PRE_APPROVED and trust != _UNVERIFIED and set(requested) <= set(approved_scopes)
+    return approval == PRE_APPROVED and trust != UNVERIFIED and set(requested) <= set(approved_scopes)
 
 
 IMPERSONATION, DELEGATION = "impersonation", "delegation"
@@ -76,36 +83,37 @@ class ClientType(Struct, frozen=True):
     scopes: tuple[str, ...]
 
 
+WEB, SPA, NATIVE, MACHINE, DEVICE = "web", "spa", "native", "machine", "device"
 CLIENT_TYPES: Mapping[str, ClientType] = {
-    "web": ClientType(
+    WEB: ClientType(
         "a web application on a server",
         (AUTHORIZATION_CODE, REFRESH_TOKEN),
         GRANT_TYPES,
         (BASIC, POST, PRIVATE_KEY_JWT),
         DEFAULT_SCOPES,
     ),
-    "spa": ClientType(
+    SPA: ClientType(
         "a single-page application",
         (AUTHORIZATION_CODE, REFRESH_TOKEN),
         (AUTHORIZATION_CODE, REFRESH_TOKEN),
         (NONE,),
         DEFAULT_SCOPES,
     ),
-    "native": ClientType(
+    NATIVE: ClientType(
         "a mobile, desktop or command line application",
         (AUTHORIZATION_CODE, REFRESH_TOKEN),
         (AUTHORIZATION_CODE, REFRESH_TOKEN, DEVICE_CODE),
         (NONE,),
         DEFAULT_SCOPES,
     ),
-    "machine": ClientType(
+    MACHINE: ClientType(
         "a service without users",
         (CLIENT_CREDENTIALS,),
         (CLIENT_CREDENTIALS, TOKEN_EXCHANGE),
         (BASIC, POST, PRIVATE_KEY_JWT),
         (),
     ),
-    "device": ClientType(
+    DEVICE: ClientType(
         "a television or other limited device",
         (DEVICE_CODE, REFRESH_TOKEN),
         (DEVICE_CODE, REFRESH_TOKEN),
@@ -119,20 +127,19 @@ def derive_type(fields: Mapping[str, Any]) -> str:
     """Return the type of a client from its other fields. Values with a wrong JSON type are ignored."""
     grants = _texts(fields.get("grant_types"))
     if grants and AUTHORIZATION_CODE not in grants:
-        return "device" if DEVICE_CODE in grants else "machine"
+        return DEVICE if DEVICE_CODE in grants else MACHINE
     uris = _texts(fields.get("redirect_uris"))
     if any(is_private_scheme(uri) for uri in uris):
-        return "native"
+        return NATIVE
     if fields.get("token_endpoint_auth_method") == NONE:
-        return "native" if uris and all(uri.startswith("http://") for uri in uris) else "spa"
-    return "web"
+        return NATIVE if uris and all(uri.startswith("http://") for uri in uris) else SPA
+    return WEB
 
 
 def _texts(value: Any) -> list[str]:
     return [item for item in value if isinstance(item, str)] if isinstance(value, (list, tuple)) else []
 
 
-TRUST = ("first_party", "verified", "unverified")
 STATUS = ("active", "disabled")
 # How a client was registered: by a user, by itself (RFC 7591), or from its metadata document.
 PERSON, DYNAMIC, METADATA_DOCUMENT = "person", "dynamic", "metadata_document"
@@ -259,7 +266,7 @@ def scopes_for_a_user(requested: str, registered: Collection[str]) -> tuple[str,
 
 
 # Grants that rely on the client's own identity, which a public client cannot authenticate (CC-1).
-GRANTS_WITHOUT_CONSENT = frozenset({"client_credentials", TOKEN_EXCHANGE})
+GRANTS_WITHOUT_CONSENT = frozenset({CLIENT_CREDENTIALS, TOKEN_EXCHANGE})
 
 
 def uses_grants_without_consent(grant_types: Collection[str]) -> bool:

@@ -18,12 +18,16 @@ from app.rules.clients.client_types import (
     AUTHORIZATION_CODE,
     BASIC,
     CLIENT_TYPES,
+    DEVICE,
     DEVICE_CODE,
+    NATIVE,
     NONE,
     POST,
     PRIVATE_KEY_JWT,
     REFRESH_TOKEN,
     SECRET_METHODS,
+    SPA,
+    WEB,
 )
 from app.rules.clients.redirect_uris import is_loopback, is_private_scheme
 from app.rules.directory.permissions import ALL_PERMISSIONS
@@ -34,7 +38,6 @@ from app.rules.scopes import GROUPS, OPENID_SCOPES, ROLES, format_scope, parse_s
 
 # In each of these grants a user consents. With client_credentials, anybody could issue tokens to themselves.
 GRANTS = (AUTHORIZATION_CODE, REFRESH_TOKEN, DEVICE_CODE)
-NATIVE, SPA, WEB, DEVICE = "native", "spa", "web", "device"
 UNNAMED = "Unnamed app"
 # In bytes. Each worker caches thousands of clients, and anybody can choose the size of their metadata.
 MAX_BYTES = 16 * 1024

@@ -11,6 +11,7 @@ from app.rules.clients.client_types import TOKEN_FORMATS, scope_problem
 from app.rules.clients.resource_indicators import (
     ACCESS_POLICIES,
     APPROVAL,
+    MAX_IDENTIFIER_LENGTH,
     MAX_UNLISTED_SECONDS,
     NOT_STORED,
     STORED,
@@ -18,12 +19,10 @@ from app.rules.clients.resource_indicators import (
     identifier_problem,
     is_service_url,
 )
-from app.rules.clients.resource_indicators import MAX_IDENTIFIER_LENGTH as MAX_IDENTIFIER_LENGTH
 from app.rules.directory.permissions import ALL_PERMISSIONS
 from app.rules.fields import FieldProblem, ValidationErrors
 from app.rules.languages.translation import lazy_gettext
-from app.rules.scopes import IDENTITY_SCOPES
-from app.rules.scopes import MAX_SCOPE_LENGTH as MAX_SCOPE_LENGTH
+from app.rules.scopes import IDENTITY_SCOPES, MAX_SCOPE_LENGTH
 from app.rules.shapes import (
     Between,
     Items,

@@ -12,7 +12,6 @@ from app.rules.clients.resource_indicators import parse_resources
 from app.rules.errors import OAuthError
 from app.rules.scopes import parse_scope
 
-GRANT_TYPE = "urn:ietf:params:oauth:grant-type:token-exchange"
 ACCESS_TOKEN_TYPE = "urn:ietf:params:oauth:token-type:access_token"
 JWT_TYPE = "urn:ietf:params:oauth:token-type:jwt"
 # Longer chains of actors cannot be audited in practice.
