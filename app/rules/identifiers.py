@@ -262,6 +262,12 @@ def parse_token(text: str) -> ParsedToken | None:
     return ParsedToken(REFRESH_TOKEN, match[1], grant_id) if grant_id is not None else None
 
 
+def is_token_of(text: str, kind: str, organization_id: str) -> bool:
+    """Return whether the text is a well-formed secret of this kind and organization."""
+    parsed = parse_token(text)
+    return parsed is not None and (parsed.kind, parsed.organization_id) == (kind, organization_id)
+
+
 def has_valid_tag(refresh_token: str, tag_key: bytes) -> bool:
     """Return whether the organization issued the refresh token: an old one is reuse, a forged one is merely unknown."""
     return hmac.compare_digest(_tag(refresh_token[:-19], tag_key), refresh_token[-19:-8])

@@ -41,9 +41,9 @@ from app.rules.identifiers import (
     AUTHORIZATION_REQUEST,
     digest,
     format_client_id,
+    is_token_of,
     new_id,
     new_token,
-    parse_token,
 )
 from app.rules.languages.translation import lazy_gettext
 from app.rules.scopes import restrict_scopes
@@ -258,8 +258,7 @@ def find_request(
 
     ``fresh`` reads its client from the database, as every step needs that answers the client.
     """
-    parsed = parse_token(token)
-    if parsed is None or parsed.kind != AUTHORIZATION_REQUEST or parsed.organization_id != organization_id:
+    if not is_token_of(token, AUTHORIZATION_REQUEST, organization_id):
         return None
     row = _FIND.first(organization_id=organization_id, digest=digest(token))
     if row is None or row.completed_at is not None or row.expires_at <= clock.now():

@@ -35,9 +35,9 @@ from app.rules.identifiers import (
     AUTHORIZATION_CODE,
     digest,
     format_client_id,
+    is_token_of,
     new_id,
     new_token,
-    parse_token,
     public_id,
 )
 from app.rules.organizations.settings import earliest_expiry
@@ -138,12 +138,7 @@ def find_code(authenticated: AuthenticatedClient, code: str, redirect_uri: str |
     Raises InvalidGrant; the code stays unspent (CD-6).
     """
     client = authenticated.client
-    parsed = parse_token(code)
-    if (
-        parsed is None
-        or parsed.kind != AUTHORIZATION_CODE
-        or parsed.organization_id != client.organization.id
-    ):
+    if not is_token_of(code, AUTHORIZATION_CODE, client.organization.id):
         raise InvalidGrant().with_cause("code_unknown")
     row = _find(client.organization.id, digest(code))
     if row is None or row.client_id != client.id:

@@ -353,13 +353,8 @@ class DevicePoll(Struct, frozen=True):
 
 def find_device_code(client: ClientSnapshot, device_code: str) -> DevicePoll:
     """Return the client's device code in any state. Raises InvalidGrant."""
-    parsed = identifiers.parse_token(device_code)
     unknown = InvalidGrant("The device code was not issued to this client.").with_cause("device_code_unknown")
-    if (
-        parsed is None
-        or parsed.kind != identifiers.DEVICE_CODE
-        or parsed.organization_id != client.organization.id
-    ):
+    if not identifiers.is_token_of(device_code, identifiers.DEVICE_CODE, client.organization.id):
         raise unknown
     row = _FIND.first(organization_id=client.organization.id, digest=identifiers.digest(device_code))
     if row is None:

@@ -29,7 +29,7 @@ from app.rules.authorization.request_object import (
 from app.rules.clients.client_coherence import accepted_algorithms, is_fapi2
 from app.rules.clients.dpop import InvalidProof
 from app.rules.errors import AuthorizationError, TooManyRequests, UnredirectableError
-from app.rules.identifiers import PUSHED_REQUEST, digest, new_id, new_token, parse_token
+from app.rules.identifiers import PUSHED_REQUEST, digest, is_token_of, new_id, new_token
 from app.rules.languages.translation import lazy_gettext
 from app.rules.sign_in.passwords import network_of
 
@@ -140,19 +140,22 @@ def find_pushed_request(client: ClientSnapshot, request_uri: str) -> PushedReque
     It stays pending until ``mark_used``, so that the user can reload the sign-in page.
     """
     token = request_uri.removeprefix(PREFIX)
-    parsed = parse_token(token)
-    own = client.organization.id
-    if parsed is None or parsed.kind != PUSHED_REQUEST or parsed.organization_id != own:
-        raise _unknown()
-    row = _FIND.first(organization_id=own, digest=digest(token))
-    if row is None:
-        raise _unknown()
-    row_id, client_id, parameters, expires_at, used_at, created_at = row
-    if client.organization.is_before_restore(created_at):
-        raise _unknown()
-    if client_id != client.id or used_at is not None or expires_at <= clock.now():
-        raise _unknown()
-    return PushedRequestRecord(row_id, parameters)
+    organization = client.organization
+    row = None
+    if is_token_of(token, PUSHED_REQUEST, organization.id):
+        row = _FIND.first(organization_id=organization.id, digest=digest(token))
+    if (
+        row is None
+        or row.client_id != client.id
+        or row.used_at is not None
+        or row.expires_at <= clock.now()
+        or organization.is_before_restore(row.created_at)
+    ):
+        raise UnredirectableError(
+            "The app's request has ended, was answered already, or is not the app's own.",
+            code="invalid_request_uri",
+        ).with_cause("par_unknown")
+    return PushedRequestRecord(row.id, row.parameters)
 
 
 @transaction
@@ -167,13 +170,6 @@ def mark_used(actor: Actor, pushed_id: UUID) -> bool:
         .values(used_at=clock.now())
     )
     return changed == 1
-
-
-def _unknown() -> UnredirectableError:
-    return UnredirectableError(
-        "The app's request has ended, was answered already, or is not the app's own.",
-        code="invalid_request_uri",
-    ).with_cause("par_unknown")
 
 
 def _enforce_pending_limit(actor: Actor, client: ClientSnapshot) -> None:

@@ -44,9 +44,9 @@ from app.rules.identifiers import (
     REGISTRATION_ACCESS,
     digest,
     format_client_id,
+    is_token_of,
     new_token,
     parse_client_id,
-    parse_token,
 )
 from app.rules.sign_in.passwords import Lockout
 
@@ -152,7 +152,28 @@ def authenticate_registrar(actor: Actor, client_id: str, access_token: str | Non
     Raises Unauthenticated, alike for a wrong token and an unknown client, and Forbidden while client or organization
     is not active.
     """
-    return _authenticated(actor, client_id, access_token)
+    here, token, named = actor.organization_id, access_token or "", parse_client_id(client_id)
+    if is_token_of(token, REGISTRATION_ACCESS, here) and named is not None and named[0] == here:
+        row = db.session.execute(
+            select(ClientRegistration.access_digest, Client.status, Client.document, Client.created_at)
+            .join(Client, is_same(Client.id, ClientRegistration.id))
+            .where(ClientRegistration.organization_id == here, ClientRegistration.id == named[1])
+        ).first()
+        organization = get_organization_by_id(here)
+        # After a restore the token is as old as its client. Nobody can confirm it, so such a client registers again.
+        if (
+            row is not None
+            and not organization.blocks_secret(row.created_at, None)
+            and hmac.compare_digest(row.access_digest or b"", digest(token))
+        ):
+            # A disabled client must not remove its traces or prepare for being enabled again.
+            is_disabled = row.status != ACTIVE or row.document.get("approval") == BLOCKED
+            if is_disabled or not organization.is_active:
+                raise Forbidden(
+                    "This client or its organization is disabled or blocked.", code="access_denied"
+                )
+            return registrar_actor(actor, _LABEL)
+    raise Unauthenticated("This is not the registration access token of the client.")
 
 
 @read
@@ -209,38 +230,6 @@ def _check_registration_limit(actor: Actor, organization: OrganizationSnapshot) 
         "Too many clients were registered from your network. Wait a few minutes, then try again.",
         *limits,
     )
-
-
-def _authenticated(actor: Actor, client_id: str, access_token: str | None) -> Actor:
-    parsed, named = parse_token(access_token or ""), parse_client_id(client_id)
-    here = actor.organization_id
-    if (
-        parsed is not None
-        and named is not None
-        and parsed.kind == REGISTRATION_ACCESS
-        and parsed.organization_id == named[0] == here
-    ):
-        row = db.session.execute(
-            select(ClientRegistration.access_digest, Client.status, Client.document, Client.created_at)
-            .join(Client, is_same(Client.id, ClientRegistration.id))
-            .where(ClientRegistration.organization_id == here, ClientRegistration.id == named[1])
-        ).first()
-        organization = get_organization_by_id(here)
-        # After a restore the token is as old as its client. Nobody can confirm it, so such a client registers again.
-        is_blocked = row is not None and organization.blocks_secret(row.created_at, None)
-        if (
-            row is not None
-            and not is_blocked
-            and hmac.compare_digest(row.access_digest or b"", digest(access_token or ""))
-        ):
-            # A disabled client must not remove its traces or prepare for being enabled again.
-            is_disabled = row.status != ACTIVE or row.document.get("approval") == BLOCKED
-            if is_disabled or not organization.is_active:
-                raise Forbidden(
-                    "This client or its organization is disabled or blocked.", code="access_denied"
-                )
-            return registrar_actor(actor, _LABEL)
-    raise Unauthenticated("This is not the registration access token of the client.")
 
 
 def _build_registration(actor: Actor, client_id: str, access_token: str) -> Registration:

@@ -26,10 +26,10 @@ from app.rules.identifiers import (
     HasPublicId,
     digest,
     hint,
+    is_token_of,
     new_id,
     new_token,
     parse_public_id,
-    parse_token,
 )
 from app.rules.languages.translation import lazy_gettext
 from app.rules.versions import ExpectedVersion, compute_version, is_expected
@@ -174,7 +174,7 @@ def require_usable_token(organization_id: str, token: str) -> None:
     ``spend_token`` decides finally.
     """
     found = None
-    if _belongs_to(organization_id, token):
+    if is_token_of(token, INITIAL_ACCESS, organization_id):
         found = db.session.scalar(
             select(RegistrationToken.id).where(
                 RegistrationToken.organization_id == organization_id,
@@ -193,7 +193,7 @@ def spend_token(organization_id: str, token: str) -> UUID:
 
     Raises Unauthenticated without a distinction of causes. Concurrent calls cannot exceed the allowed uses.
     """
-    if _belongs_to(organization_id, token):
+    if is_token_of(token, INITIAL_ACCESS, organization_id):
         now = clock.now()
         same_token = (
             RegistrationToken.organization_id == organization_id,
@@ -213,11 +213,6 @@ def spend_token(organization_id: str, token: str) -> UUID:
         if changed == 1:
             return db.session.scalars(select(RegistrationToken.id).where(*same_token)).one()
     raise _rejected_error()
-
-
-def _belongs_to(organization_id: str, token: str) -> bool:
-    parsed = parse_token(token)
-    return parsed is not None and parsed.kind == INITIAL_ACCESS and parsed.organization_id == organization_id
 
 
 def _rejected_error() -> Unauthenticated:

@@ -13,30 +13,27 @@ from sqlalchemy import bindparam, select
 
 from app.config import current
 from app.fast_path.compiled_query import CompiledQuery
-from app.models import user as user_model
 from app.models.base import has_key, is_same
 from app.models.grant import Consent, Grant
 from app.models.user import User
 from app.operations.clients.resources import get_resource
 from app.operations.directory.app_claims import load_app_claims
 from app.operations.directory.lookups import get_organization_by_id
-from app.operations.directory.snapshots import ClientSnapshot, is_before_cutoff
+from app.operations.directory.snapshots import ClientSnapshot
 from app.operations.grants import signing_keys
 from app.operations.grants.grants import CONSENT_OF_GRANT
 from app.operations.store import clock, keyring
 from app.operations.store.transactions import read
-from app.operations.tokens import tokens
+from app.operations.tokens import refresh_tokens, tokens
 from app.operations.tokens.access_tokens import management_audience
 from app.operations.tokens.id_tokens import subject_of
 from app.rules.actor import Actor
-from app.rules.authorization.consents import requires_user_consent
 from app.rules.clients import dpop
 from app.rules.clients.app_claims import INTROSPECTION
 from app.rules.clients.client_coherence import signing_algorithm_for
 from app.rules.clients.resource_indicators import build_challenge, build_metadata, metadata_url
 from app.rules.directory.permissions import PERMISSIONS, ROOT_ONLY
 from app.rules.identifiers import REFRESH_TOKEN, ParsedToken, digest, has_valid_tag, parse_token, public_id
-from app.rules.organizations.settings import refresh_token_expiry
 
 SIGNED_TYPE = "token-introspection+jwt"
 
@@ -77,12 +74,13 @@ _FIND_FAMILY = CompiledQuery(
         Grant.refreshed_at,
         Grant.refresh_digest,
         Grant.revoked_at,
+        Grant.revoked_reason,
         Grant.allowed_at,
         Grant.credential_id,
-        User.status,
         User.email,
-        User.tokens_not_before,
-        Consent.id,
+        User.status.label("user_status"),
+        User.tokens_not_before.label("user_not_before"),
+        Consent.id.label("consent_id"),
     )
     .join(User, is_same(User.id, Grant.user_id))
     .outerjoin(Consent, CONSENT_OF_GRANT)
@@ -146,46 +144,25 @@ def _refresh_token(caller: ClientSnapshot, token: str, parsed: ParsedToken) -> A
     if parsed.organization_id != caller.organization.id:
         return None
     row = _FIND_FAMILY.first(organization_id=caller.organization.id, grant_id=parsed.grant_id)
-    if row is None:
-        return None
-    (
-        client_id, user_id, scope, auth_time, created_at, rotated_at, expires_at, idle_expires_at,
-        refreshed_at, refresh_digest, revoked_at, allowed_at, redeemed_with, user_status, email, user_not_before,
-        consent_id,
-    ) = row  # fmt: skip
-    if client_id != caller.id or refresh_digest is None:
+    if row is None or row.client_id != caller.id or row.refresh_digest is None:
         return None
     if not has_valid_tag(token, keyring.refresh_tag_key(caller.organization.id)):
         return None
-    if not hmac.compare_digest(digest(token), refresh_digest):
+    if not hmac.compare_digest(digest(token), row.refresh_digest):
         return None
-    ends = refresh_token_expiry(
-        caller.organization.settings,
-        created_at=created_at,
-        expires_at=expires_at,
-        refreshed_at=refreshed_at,
-        idle_expires_at=idle_expires_at,
-        allowed_at=allowed_at,
-        is_consented=consent_id is not None
-        and requires_user_consent(caller.trust, caller.organization.settings),
-    )
-    if revoked_at is not None or user_status != user_model.ACTIVE or ends <= clock.now():
-        return None
-    if is_before_cutoff(allowed_at, user_not_before) or caller.invalidates_grant(
-        allowed_at, auth_time, redeemed_with
-    ):
+    if refresh_tokens.refusal_of_grant(caller, row) is not None:
         return None
     return ActiveToken(
         is_access_token=False,
         client=caller,
-        subject=subject_of(caller, user_id),
-        username=email,
-        scopes=tuple(scope.split()),
+        subject=subject_of(caller, row.user_id),
+        username=row.email,
+        scopes=tuple(row.scope.split()),
         audience=(),
-        issued_at=rotated_at or created_at,
-        expires_at=ends,
+        issued_at=row.rotated_at or row.created_at,
+        expires_at=refresh_tokens.end_of_grant(caller, row),
         jti=public_id("grt", parsed.grant_id) if parsed.grant_id is not None else "",
-        auth_time=auth_time,
+        auth_time=row.auth_time,
     )
 
 

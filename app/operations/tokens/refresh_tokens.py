@@ -240,20 +240,30 @@ def _find(authenticated: AuthenticatedClient, refresh_token: str) -> Any:
             received=authenticated.dpop_jkt,
             expected=row.dpop_jkt,
         )
-    now = clock.now()
-    if row.revoked_at is not None:
-        raise InvalidGrant().with_cause("grant_ended", received=f"revoked: {row.revoked_reason}")
-    if _end_of(client, row) <= now:
-        raise InvalidGrant().with_cause("refresh_expired")
-    if row.user_status != user_model.ACTIVE:
-        raise InvalidGrant().with_cause("grant_ended")
-    is_cut_off = client.invalidates_grant(row.allowed_at, row.auth_time, row.credential_id)
-    if is_cut_off or is_before_cutoff(row.allowed_at, row.user_not_before):
-        raise InvalidGrant().with_cause("grant_ended", received="revoked by a bulk revocation")
+    refusal = refusal_of_grant(client, row)
+    if refusal is not None:
+        raise refusal
     return row
 
 
-def _end_of(client: ClientSnapshot, row: Any) -> datetime:
+def refusal_of_grant(client: ClientSnapshot, row: Any) -> InvalidGrant | None:
+    """Return why the grant's refresh token is not valid any more, or None if it is.
+
+    ``row`` has the grant's columns, ``consent_id``, and of the user ``user_status`` and ``user_not_before``.
+    """
+    if row.revoked_at is not None:
+        return InvalidGrant().with_cause("grant_ended", received=f"revoked: {row.revoked_reason}")
+    if end_of_grant(client, row) <= clock.now():
+        return InvalidGrant().with_cause("refresh_expired")
+    if row.user_status != user_model.ACTIVE:
+        return InvalidGrant().with_cause("grant_ended")
+    is_cut_off = client.invalidates_grant(row.allowed_at, row.auth_time, row.credential_id)
+    if is_cut_off or is_before_cutoff(row.allowed_at, row.user_not_before):
+        return InvalidGrant().with_cause("grant_ended", received="revoked by a bulk revocation")
+    return None
+
+
+def end_of_grant(client: ClientSnapshot, row: Any) -> datetime:
     """Return when the family expires under the current settings; use does not revive one that they ended."""
     return refresh_token_expiry(
         client.organization.settings,
