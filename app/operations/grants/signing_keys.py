@@ -6,11 +6,9 @@ immediately (KY-5).
 
 from __future__ import annotations
 
-import binascii
-import json
 import threading
 import time
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import urlsafe_b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,6 +31,7 @@ from app.models.token import SigningKey
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.store import audit, clock, keyring
 from app.operations.store.transactions import on_commit_or_now, read, transaction
+from app.rules import jws
 from app.rules.actor import Actor
 from app.rules.identifiers import new_id
 from app.rules.tokens.claims import compact
@@ -99,7 +98,7 @@ def read_jwt(organization_id: str, token: str, *, token_type: str) -> dict[str, 
     parts = token.split(".")
     if len(parts) != 3 or not token.isascii():
         return None
-    header, claims = _read_object(parts[0]), _read_object(parts[1])
+    header, claims = jws.read_part(parts[0]), jws.read_part(parts[1])
     if header is None or claims is None or header.get("typ") != token_type:
         return None
     published = _public_keys.get(organization_id) or _public_keys.load(
@@ -110,7 +109,7 @@ def read_jwt(organization_id: str, token: str, *, token_type: str) -> dict[str, 
     if key is None or header.get("alg") != algorithm:
         return None
     try:
-        signature = _decode_part(parts[2])
+        signature = jws.decode_base64url(parts[2])
         is_signed = JWSRegistry.algorithms[algorithm].verify(
             f"{parts[0]}.{parts[1]}".encode(), signature, key
         )
@@ -124,21 +123,6 @@ def _load_public_keys(organization_id: str) -> dict[Any, tuple[str, Any]]:
         jwk["kid"]: (jwk["alg"], import_key({name: jwk[name] for name in jwk if name not in {"use", "alg"}}))
         for jwk in list_public_keys(organization_id)
     }
-
-
-def _read_object(part: str) -> dict[str, Any] | None:
-    try:
-        value = json.loads(_decode_part(part))
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def _decode_part(part: str) -> bytes:
-    try:
-        return urlsafe_b64decode(part + "=" * (-len(part) % 4))
-    except binascii.Error as error:
-        raise ValueError("invalid base64url") from error
 
 
 def list_published_keys(organization: OrganizationSnapshot) -> list[dict[str, Any]]:

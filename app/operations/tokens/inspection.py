@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hmac
 import json
-from base64 import urlsafe_b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -27,6 +26,7 @@ from app.operations.grants import signing_keys
 from app.operations.store import clock, keyring
 from app.operations.store.transactions import read
 from app.operations.tokens import introspection, tokens
+from app.rules import jws
 from app.rules.actor import Actor
 from app.rules.errors import InvalidInput
 from app.rules.identifiers import (
@@ -287,13 +287,15 @@ def decode_jwt(text: str) -> tuple[dict[str, Any], dict[str, Any]] | None:
     parts = text.split(".")
     if len(parts) != 3 or not text.isascii():
         return None
+    header, claims = jws.read_part(parts[0]), jws.read_part(parts[1])
+    if header is None or claims is None:
+        return None
     try:
-        header, claims = (json.loads(urlsafe_b64decode(part + "=" * (-len(part) % 4))) for part in parts[:2])
         # JSON can contain half of a surrogate pair, which no page can show.
         json.dumps([header, claims], ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return None
-    return (header, claims) if isinstance(header, dict) and isinstance(claims, dict) else None
+    return header, claims
 
 
 def _seconds_left(value: Any) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import urlsafe_b64encode
 from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
@@ -12,7 +12,6 @@ from typing import Any
 from msgspec import Struct, field
 
 from app.rules.scopes import CLAIMS_OF_SCOPE, SCOPE_OF_CLAIM
-from app.rules.strict_json import InvalidJson, load_object
 
 _ADDRESS_FIELDS = ("formatted", "street_address", "locality", "region", "postal_code", "country")
 _BOOLEANS = {"email_verified": "email", "phone_number_verified": "phone_number"}
@@ -21,20 +20,6 @@ _BOOLEANS = {"email_verified": "email", "phone_number_verified": "phone_number"}
 def compact(claims: dict[str, Any]) -> bytes:
     """Return the claims as UTF-8 JSON without spaces."""
     return json.dumps(claims, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def unverified_claim(token: str, name: str) -> str | None:
-    """Return a claim of a JWT without verifying the signature, to find the key; None if it is missing.
-
-    Never trust the value before the JWT is verified.
-    """
-    parts = token.split(".")
-    try:
-        payload = urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))
-        value = load_object(payload).get(name)
-    except (IndexError, ValueError, InvalidJson):
-        return None
-    return value if isinstance(value, str) else None
 
 
 def left_half_hash(value: str, algorithm: str) -> str:
