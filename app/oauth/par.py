@@ -37,10 +37,11 @@ class PushedAuthorizationEndpoint(Endpoint):
         """Store the request and return its ``request_uri``."""
         request = validated_request.request
         authenticated = validated_request.client.authenticated
-        pushed = pushed_requests.push_request(
+        request_uri = pushed_requests.push_request(
             request.protocol.actor_of(authenticated), authenticated, request.payload.data
         )
-        return 201, {"request_uri": pushed.request_uri, "expires_in": pushed.expires_in}, []
+        expires_in = int(pushed_requests.REQUEST_LIFETIME.total_seconds())
+        return 201, {"request_uri": request_uri, "expires_in": expires_in}, []
 
 
 server.register_endpoint(PushedAuthorizationEndpoint)

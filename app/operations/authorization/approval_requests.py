@@ -19,7 +19,12 @@ from app.models.base import has_key, is_same
 from app.models.client import DELETED, Client, ClientRequest
 from app.models.user import User
 from app.operations.clients.client_records import ClientRecord, hold_client
-from app.operations.clients.clients import get_client, update_client
+from app.operations.clients.clients import (
+    close_client_requests,
+    decision_columns,
+    get_client,
+    update_client,
+)
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.directory.snapshots import ClientSnapshot
 from app.operations.mail.notices import email_administrators, notify_user
@@ -37,7 +42,6 @@ from app.operations.store.transactions import count_changed, current_unit_of_wor
 from app.rules.actor import Actor
 from app.rules.authorization.consents import (
     APPROVED,
-    DECIDED_RETENTION,
     DECLINED,
     OPEN,
     PENDING_RETENTION,
@@ -368,7 +372,7 @@ def approve_client_request(
         changes["trust"] = VERIFIED
     # At the version that was read, so that a concurrent block is not undone.
     update_client(decider, client.client_id, changes, expected_version=client.version)
-    others = _close_others(actor, client, APPROVED)
+    others = _close_others(actor, client)
     _record(actor, request, "client_request.approved", {**changes, "closed_beside": len(others)})
     for member in [request.member_id, *others][:MAX_NOTIFIED]:
         notify_user(actor, member, "client_request_approved", client=client.name)
@@ -402,38 +406,25 @@ def decline_client_request(
 
 def _decide(actor: Actor, request: ClientRequestRecord, status: str, message: str | None) -> None:
     """Close the request. Raises AlreadyDecided if another decision was first."""
-    now = clock.now()
     changed = count_changed(
         update(ClientRequest)
         .where(has_key(ClientRequest, actor.organization_id, request.id), ClientRequest.is_open.is_(True))
-        .values(**_decision_columns(actor, status, now), message=message)
+        .values(**decision_columns(actor, status), message=message)
     )
     if changed != 1:
         raise AlreadyDecided("Another administrator has already approved or declined this request.")
 
 
-def _close_others(actor: Actor, client: ClientRecord, status: str) -> list[UUID]:
-    """Close all other pending requests for the client; return some of their members."""
-    pending = (
+def _close_others(actor: Actor, client: ClientRecord) -> list[UUID]:
+    """Approve all other pending requests for the client; return some of their members."""
+    members = select(ClientRequest.user_id).where(
         ClientRequest.organization_id == actor.organization_id,
         ClientRequest.client_id == client.id,
         ClientRequest.is_open.is_(True),
     )
-    members = list(db.session.scalars(select(ClientRequest.user_id).where(*pending).limit(MAX_NOTIFIED)))
-    count_changed(
-        update(ClientRequest).where(*pending).values(**_decision_columns(actor, status, clock.now()))
-    )
-    return members
-
-
-def _decision_columns(actor: Actor, status: str, now: Any) -> dict[str, Any]:
-    return {
-        "status": status,
-        "is_open": None,
-        "decided_at": now,
-        "decided_by": actor.label[:200] or None,
-        "expires_at": now + DECIDED_RETENTION,
-    }
+    found = list(db.session.scalars(members.limit(MAX_NOTIFIED)))
+    close_client_requests(actor, client.id, APPROVED)
+    return found
 
 
 def _record(actor: Actor, request: ClientRequestRecord, action: str, after: Mapping[str, Any]) -> None:

@@ -82,13 +82,6 @@ _FIND = CompiledQuery(
 )
 
 
-class PushedResponse(Struct, frozen=True):
-    """The response to a pushed request (RFC 9126 section 2.2); ``expires_in`` is in seconds."""
-
-    request_uri: str
-    expires_in: int
-
-
 class PushedRequestRecord(Struct, frozen=True):
     """A pending request; ``sent`` are its parameters."""
 
@@ -96,8 +89,8 @@ class PushedRequestRecord(Struct, frozen=True):
     sent: Mapping[str, str]
 
 
-def push_request(actor: Actor, authenticated: AuthenticatedClient, sent: Mapping[str, str]) -> PushedResponse:
-    """Store a validated request; ``actor`` is the client.
+def push_request(actor: Actor, authenticated: AuthenticatedClient, sent: Mapping[str, str]) -> str:
+    """Store a validated request for ``REQUEST_LIFETIME``, and return its ``request_uri``; ``actor`` is the client.
 
     A DPoP proof sent with it binds the code to its key (RFC 9449 section 10.1). Raises InvalidProof if the request
     names another key, and TooManyRequests.
@@ -107,9 +100,7 @@ def push_request(actor: Actor, authenticated: AuthenticatedClient, sent: Mapping
         raise InvalidProof("The dpop_jkt is not the thumbprint of the proof's key.").with_cause(
             "dpop_wrong_key"
         )
-    return PushedResponse(
-        PREFIX + _push(actor, authenticated.client, parameters), int(REQUEST_LIFETIME.total_seconds())
-    )
+    return PREFIX + _push(actor, authenticated.client, parameters)
 
 
 @transaction

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 from msgspec import Struct
 from sqlalchemy import delete, select, update
@@ -93,13 +94,6 @@ class TooManyClients(Conflict):
     code = "too_many_clients"
 
 
-class ClientOrigin(Struct, frozen=True):
-    """The source of a registration. ``metadata_document_uri`` is its ``client_id``, if it is identified by a URL."""
-
-    source: str = PERSON
-    metadata_document_uri: str | None = None
-
-
 class RegisteredClient(Struct, frozen=True):
     """A new client. ``secret`` is in clear, only in this response, or None if the client has no secret."""
 
@@ -117,24 +111,26 @@ class UpdatedClient(Struct, frozen=True):
     warnings: list[str]
 
 
-_REGISTERED_BY_USER = ClientOrigin()
-
-
 def register_client(
-    actor: Actor, fields: Mapping[str, Any], *, origin: ClientOrigin = _REGISTERED_BY_USER
+    actor: Actor,
+    fields: Mapping[str, Any],
+    *,
+    source: str = PERSON,
+    metadata_document_uri: str | None = None,
 ) -> RegisteredClient:
     """Register a client in the actor's organization, with a first secret if it authenticates by secret.
 
-    ``fields`` are client metadata in the API's form (RFC 7591 names, ``scopes`` a list). Raises InvalidInput
-    naming every wrong field, Forbidden, TooManyClients, and FreshSignInRequired for management scopes if the user
-    signed in too long ago. Audit: ``client.registered``.
+    ``fields`` are client metadata in the API's form (RFC 7591 names, ``scopes`` a list). ``source`` says who registers
+    it, and ``metadata_document_uri`` is its ``client_id`` if it is identified by a URL. Raises InvalidInput naming
+    every wrong field, Forbidden, TooManyClients, and FreshSignInRequired for management scopes if the user signed in
+    too long ago. Audit: ``client.registered``.
     """
     actor.require_for_own("clients:write")
     if fields.get(sector_documents.FIELD) is not None:
         sector_documents.prefetch_sector_document(actor, fields[sector_documents.FIELD])
     # Validated before the transaction, which may be retried: a document full of URIs is then parsed only once.
     metadata = complete(fields, _client_policy(_acting_organization(actor)))
-    return _register(actor, metadata, origin)
+    return _register(actor, metadata, source, metadata_document_uri)
 
 
 def get_client(actor: Actor, client_id: str) -> ClientRecord:
@@ -218,7 +214,7 @@ def _count_client_state(row: Client) -> tuple[int, int, int]:
     return count_rows(tokens, MAX_COUNTED), count_rows(grants, MAX_COUNTED), count_rows(consents, MAX_COUNTED)
 
 
-def enforce_client_limit(organization: OrganizationSnapshot, origin: ClientOrigin) -> None:
+def enforce_client_limit(organization: OrganizationSnapshot, source: str) -> None:
     """Raise TooManyClients if the organization has reached its limit.
 
     Concurrent calls may exceed it slightly.
@@ -227,7 +223,7 @@ def enforce_client_limit(organization: OrganizationSnapshot, origin: ClientOrigi
         ClientRegistration.organization_id == organization.id, ClientRegistration.idle_check_at.is_not(None)
     )
     most = MAX_SELF_REGISTERED_CLIENTS
-    if origin.source != PERSON and count_rows(registered, most) == most:
+    if source != PERSON and count_rows(registered, most) == most:
         raise TooManyClients(
             "This organization has too many self-registered clients. Idle ones are deleted automatically."
         )
@@ -273,9 +269,11 @@ def _delete_registration_keys(row: Client) -> None:
 
 
 @transaction
-def _register(actor: Actor, metadata: ClientMetadata, origin: ClientOrigin) -> RegisteredClient:
+def _register(
+    actor: Actor, metadata: ClientMetadata, source: str, metadata_document_uri: str | None
+) -> RegisteredClient:
     organization = hold_organization(actor.organization_id)
-    enforce_client_limit(organization, origin)
+    enforce_client_limit(organization, source)
     if metadata.sector_identifier_uri is not None:
         sector_documents.require_listed_redirect_uris(actor.organization_id, None, metadata)
     require_trust_permission(actor, _EMPTY_METADATA.trust, metadata.trust)
@@ -295,8 +293,8 @@ def _register(actor: Actor, metadata: ClientMetadata, origin: ClientOrigin) -> R
         created_by=actor.label[:200] or None,
         created_by_user_id=actor.user_id,
         updated_at=now,
-        source=origin.source,
-        metadata_document_uri=origin.metadata_document_uri,
+        source=source,
+        metadata_document_uri=metadata_document_uri,
         **to_client_columns(metadata),
     )
     db.session.add(row)
@@ -356,7 +354,7 @@ def _update(
         revoke_grants_of_client(actor, row.id, reason="client_blocked")
     update_client_row(row, **to_client_columns(after), **cutoff, updated_at=clock.now())
     if is_blocked:
-        _close_client_requests(actor, row)
+        close_client_requests(actor, row.id, DECLINED)
     for resource, names in managed:
         grant_access(actor, row, resource, names)
     logos.sync_logo(row, before.logo_uri, after.logo_uri)
@@ -442,21 +440,26 @@ def _block_cutoff(before: ClientMetadata, after: ClientMetadata) -> dict[str, An
     return {"tokens_not_before": clock.now()}
 
 
-def _close_client_requests(actor: Actor, row: Client) -> None:
-    """Decline the approval requests of a client that is now blocked, in the current transaction."""
-    now = clock.now()
+def close_client_requests(actor: Actor, client_id: UUID, status: str) -> None:
+    """Approve or decline every open request for approval of the client, in the current transaction."""
     count_changed(
         update(ClientRequest)
         .where(
-            ClientRequest.organization_id == row.organization_id,
-            ClientRequest.client_id == row.id,
+            ClientRequest.organization_id == actor.organization_id,
+            ClientRequest.client_id == client_id,
             ClientRequest.is_open.is_(True),
         )
-        .values(
-            status=DECLINED,
-            is_open=None,
-            decided_at=now,
-            decided_by=actor.label[:200] or None,
-            expires_at=now + DECIDED_RETENTION,
-        )
+        .values(decision_columns(actor, status))
     )
+
+
+def decision_columns(actor: Actor, status: str) -> dict[str, Any]:
+    """Return the columns of a request that the actor decides."""
+    now = clock.now()
+    return {
+        "status": status,
+        "is_open": None,
+        "decided_at": now,
+        "decided_by": actor.label[:200] or None,
+        "expires_at": now + DECIDED_RETENTION,
+    }

@@ -23,7 +23,6 @@ from app.operations.clients import scopes, sector_documents
 from app.operations.clients.client_records import ClientRecord
 from app.operations.clients.clients import (
     FIRST_IDLE_CHECK,
-    ClientOrigin,
     delete_client,
     get_client,
     register_client,
@@ -123,7 +122,7 @@ def register_dynamic_client(
     registrar = registrar_actor(actor, _LABEL)
     # Such clients were written for any server: scopes release claims at userinfo (OpenID Connect Core section 5.4).
     fields = {"id_token_claims": MINIMAL} | as_fields(sent, _offer(organization))
-    registered = register_client(registrar, fields, origin=ClientOrigin(DYNAMIC))
+    registered = register_client(registrar, fields, source=DYNAMIC)
     access_token = new_token(REGISTRATION_ACCESS, organization.id)
     db.session.add(
         ClientRegistration(

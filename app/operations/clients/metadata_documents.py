@@ -27,7 +27,6 @@ from app.models.grant import Consent
 from app.operations.clients import scopes, sector_documents
 from app.operations.clients.clients import (
     FIRST_IDLE_CHECK,
-    ClientOrigin,
     TooManyClients,
     get_client,
     register_client,
@@ -211,8 +210,9 @@ def _register_or_find(actor: Actor, client_id: str, address_digest: bytes, docum
 
 @transaction
 def _register(actor: Actor, client_id: str, address_digest: bytes, document: _Document) -> UUID:
-    origin = ClientOrigin(METADATA_DOCUMENT, client_id)
-    client = register_client(actor, document.fields, origin=origin).client
+    client = register_client(
+        actor, document.fields, source=METADATA_DOCUMENT, metadata_document_uri=client_id
+    ).client
     db.session.add(
         ClientRegistration(
             organization_id=actor.organization_id,
