@@ -264,22 +264,13 @@ def _refresh(context: PortalContext, run: Run) -> None:
         _send(context, run, "token", {"grant_type": REFRESH_TOKEN, "refresh_token": token})
 
 
-def _user_info(context: PortalContext, run: Run) -> None:
-    token = _latest(run, "access_token")
-    if token is not None:
-        _send(context, run, "userinfo", {}, bearer=token)
-
-
-def _introspect(context: PortalContext, run: Run) -> None:
-    token = _latest(run, "access_token")
-    if token is not None:
-        _send(context, run, "introspect", {"token": token})
-
-
-def _revoke(context: PortalContext, run: Run) -> None:
-    token = _latest(run, "access_token")
-    if token is not None:
-        _send(context, run, "revoke", {"token": token})
+def _use_access_token(context: PortalContext, run: Run) -> None:
+    """Send the latest access token to the endpoint that the action is named after."""
+    token, endpoint = _latest(run, "access_token"), request.form["action"]
+    if token is not None and endpoint == "userinfo":
+        _send(context, run, endpoint, {}, bearer=token)
+    elif token is not None:
+        _send(context, run, endpoint, {"token": token})
 
 
 def _revoke_all(context: PortalContext, run: Run) -> None:
@@ -291,9 +282,9 @@ _ACTIONS = {
     "device": _start_device,
     "token": _request_tokens,
     "refresh": _refresh,
-    "userinfo": _user_info,
-    "introspect": _introspect,
-    "revoke": _revoke,
+    "userinfo": _use_access_token,
+    "introspect": _use_access_token,
+    "revoke": _use_access_token,
     "revoke-all": _revoke_all,
 }
 _NEXT = frozenset({"refresh", "userinfo", "introspect", "revoke", "revoke-all"})

@@ -11,6 +11,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.config import current
+from app.fast_path.compiled_query import CompiledQuery, insert_into
+from app.models.token import AccessToken
 from app.operations.clients.resources import get_catalog
 from app.operations.directory.app_claims import load_app_claims
 from app.operations.directory.snapshots import ClientSnapshot, OrganizationSnapshot
@@ -209,6 +211,7 @@ def token_lifetime(client: ClientSnapshot, audience: Sequence[str], *, as_jwt: b
     )
 
 
+INSERT_TOKEN = CompiledQuery(insert_into(AccessToken))
 BEARER, DPOP = "Bearer", "DPoP"
 MAX_JWT_LENGTH = 8192
 _MAX_DERIVED = 300

@@ -6,8 +6,6 @@ from typing import Any
 
 from msgspec import Struct
 
-from app.fast_path.compiled_query import CompiledQuery, insert_into
-from app.models.token import AccessToken
 from app.operations.directory.app_claims import load_app_claims
 from app.operations.directory.snapshots import AuthenticatedClient, ClientSnapshot
 from app.operations.directory.users import get_user
@@ -27,7 +25,6 @@ from app.rules.scopes import SCOPE_OF_CLAIM
 from app.rules.tokens.claims import ID_TOKEN_CLAIMS, id_token_claims_for
 
 _SCOPES_WITH_CLAIMS = frozenset(SCOPE_OF_CLAIM[name] for name in ID_TOKEN_CLAIMS)
-_INSERT_TOKEN = CompiledQuery(insert_into(AccessToken))
 
 
 class PreparedTokens(Struct, frozen=True):
@@ -116,7 +113,7 @@ def store_access_token(authenticated: AuthenticatedClient, grant: NewGrant, prep
     """Insert the rows of the access token, with its grant and the secret that authenticated the client."""
     access_token, organization_id = prepared.access_token, authenticated.client.organization.id
     if access_token.is_stored:
-        _INSERT_TOKEN.write_later(
+        access_tokens.INSERT_TOKEN.write_later(
             organization_id=organization_id,
             client_id=authenticated.client.id,
             grant_id=grant.id,

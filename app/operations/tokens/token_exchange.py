@@ -9,10 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from msgspec import Struct
-from sqlalchemy import insert
 
-from app.extensions import db
-from app.models.token import AccessToken
 from app.operations.directory.snapshots import AuthenticatedClient, ClientSnapshot
 from app.operations.grants import grants
 from app.operations.grants.grants import TokenSnapshot
@@ -142,15 +139,13 @@ def _issue(
         tokens.store_unstored(client.organization.id, subject.unstored)
     if made.entry is not None:
         status_lists.INSERT_ENTRY.write(organization_id=client.organization.id, **made.entry)
-    db.session.execute(
-        insert(AccessToken).values(
-            organization_id=client.organization.id,
-            client_id=client.id,
-            grant_id=subject.grant_id,
-            credential_id=authenticated.credential_id,
-            parent_id=subject.id,
-            **made.row,
-        )
+    access_tokens.INSERT_TOKEN.write(
+        organization_id=client.organization.id,
+        client_id=client.id,
+        grant_id=subject.grant_id,
+        credential_id=authenticated.credential_id,
+        parent_id=subject.id,
+        **made.row,
     )
     audit.record(
         grants.client_actor(client, ip_address, request_id),

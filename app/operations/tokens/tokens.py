@@ -15,7 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from msgspec.structs import replace
-from sqlalchemy import bindparam, exists, insert, select
+from sqlalchemy import bindparam, exists, select
 
 from app.fast_path.compiled_query import CompiledQuery, list_parameters, list_values, size_of_list
 from app.models import user as user_model
@@ -53,15 +53,6 @@ from app.rules.identifiers import (
 from app.rules.sign_in.second_factors import AMR_MFA
 from app.rules.tokens.unstored_tokens import CLAIM
 
-_TOKEN_COLUMNS = (
-    "organization_id", "id", "digest", "client_id", "credential_id", "scope", "audience", "dpop_jkt", "issued_at",
-    "expires_at",
-)  # fmt: skip
-
-
-_ISSUE_TO_CLIENT = CompiledQuery(
-    insert(AccessToken).values({name: bindparam(name) for name in _TOKEN_COLUMNS})
-)
 GRANT_COLUMNS = (
     Grant.user_id,
     Grant.auth_time,
@@ -185,7 +176,7 @@ def store_client_token(authenticated: AuthenticatedClient, made: PreparedAccessT
         INSERT_ENTRY.insert(organization_id=organization_id, **made.entry)
     if not made.is_stored:
         return
-    _ISSUE_TO_CLIENT.insert(
+    access_tokens.INSERT_TOKEN.insert(
         organization_id=organization_id,
         client_id=authenticated.client.id,
         credential_id=authenticated.credential_id,
