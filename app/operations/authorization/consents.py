@@ -35,8 +35,11 @@ from app.rules.authorization.consents import (
 from app.rules.identifiers import new_id
 from app.rules.scopes import restrict_scopes
 
+_SELECT_CONSENT = select(
+    Consent.scope, Consent.expires_at, Consent.shown, Consent.updated_at, Consent.declined
+)
 _FIND_CONSENT = CompiledQuery(
-    select(Consent.scope, Consent.expires_at, Consent.shown, Consent.updated_at, Consent.declined).where(
+    _SELECT_CONSENT.where(
         Consent.organization_id == bindparam("organization_id"),
         Consent.user_id == bindparam("user_id"),
         Consent.client_id == bindparam("client_id"),
@@ -148,8 +151,10 @@ NO_CONSENT = ConsentState()
 def get_consent_state(client: ClientSnapshot, user_id: UUID) -> ConsentState:
     """Return the current state of the user's consent for the client."""
     row = _FIND_CONSENT.first(organization_id=client.organization.id, user_id=user_id, client_id=client.id)
-    if row is None:
-        return NO_CONSENT
+    return NO_CONSENT if row is None else _state_of(client, row)
+
+
+def _state_of(client: ClientSnapshot, row: Any) -> ConsentState:
     ends_at = consent_expiry(
         row.updated_at, row.expires_at, max_consent_seconds(client.organization.settings)
     )
@@ -233,21 +238,12 @@ def _add_scopes(
         Consent.user_id == user_id,
         Consent.client_id == client.id,
     )
-    row = db.session.execute(
-        select(Consent.scope, Consent.expires_at, Consent.shown, Consent.updated_at, Consent.declined)
-        .where(*own)
-        .with_for_update()
-    ).first()
+    row = db.session.execute(_SELECT_CONSENT.where(*own).with_for_update()).first()
     if row is None:
         return None
-    shown = _shown_of(client)
-    ended_at = consent_expiry(
-        row.updated_at, row.expires_at, max_consent_seconds(client.organization.settings)
-    )
-    is_invalid = (ended_at is not None and ended_at <= now) or changed_parts(row.shown, shown)
-    before = () if is_invalid else tuple(row.scope.split())
-    state = () if is_invalid else _current_declined(row, shown)
-    declined = (*(scope for scope in state if scope not in (*scopes, *declined)), *declined)
+    state = _state_of(client, row)
+    before = state.scopes
+    declined = (*(scope for scope in state.declined if scope not in (*scopes, *declined)), *declined)
     count_changed(
         update(Consent)
         .where(*own)
@@ -257,7 +253,7 @@ def _add_scopes(
             updated_at=now,
             expires_at=end,
             last_used_at=now,
-            shown=shown,
+            shown=_shown_of(client),
         )
     )
     return before
