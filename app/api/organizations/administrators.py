@@ -92,7 +92,7 @@ def add_administrator(context: ApiContext, body: Body, slug: str) -> object:
     Send either `user_id` or `email`. An unknown email address is invited. Callers can grant only roles whose
     permissions they have. A user needs a recent sign-in (RFC 9470) for any role but `member`.
     """
-    added = administrators.add_administrator_from_json(context.actor, slug, body)
+    added = administrators.add_administrator(context.actor, slug, **body)
     if added.admin is not None:
         return added.admin
     if added.invitation is None:

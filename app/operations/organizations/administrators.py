@@ -39,9 +39,11 @@ from app.rules.directory.permissions import ADMIN, MEMBER, effective_roles
 from app.rules.errors import InvalidInput, NotFound, PreconditionFailed
 from app.rules.fields import ValidationErrors
 from app.rules.identifiers import HasPublicId, parse_public_id, public_id
-from app.rules.organizations.organizations import MAX_NAME_LENGTH, parse_email_and_name
+from app.rules.organizations.organizations import MAX_NAME_LENGTH, check_email_and_name
 from app.rules.shapes import SchemaOnly, Shape, Text, check_shape, described
 from app.rules.versions import ExpectedVersion, compute_version, is_expected
+
+_SYNONYMS = {"mail": "email", "user": "user_id", "id": "user_id", "roles": "role"}
 
 
 class NewAdministrator(Shape):
@@ -108,8 +110,7 @@ def list_administrators(
     Members are users, not administrators: they are listed only if their ``role`` is asked for. ``query`` is a part of
     an email or name, or a whole ``usr_…``.
     """
-    inside, organization = enter_organization(actor, slug)
-    inside.require("admins:read")
+    inside, organization = enter_organization(actor, slug, "admins:read")
     statement = _assignments(organization)
     if role is None:
         statement = statement.where(RoleAssignment.role != MEMBER)
@@ -127,39 +128,36 @@ def list_administrators(
 @read
 def get_administrator(actor: Actor, slug: str, admin_id: str) -> AdministratorRecord:
     """Return one role assignment. Raises NotFound."""
-    inside, organization = enter_organization(actor, slug)
-    inside.require("admins:read")
+    _, organization = enter_organization(actor, slug, "admins:read")
     return _find(organization, admin_id)
 
 
 @transaction
-def add_administrator(
-    actor: Actor,
-    slug: str,
-    *,
-    user_id: str | None = None,
-    email: str | None = None,
-    name: str | None = None,
-    role: str | None = ADMIN,
-) -> AddedAdministrator:
+def add_administrator(actor: Actor, slug: str, /, **fields: Any) -> AddedAdministrator:
     """Assign a role to a user, or invite an unknown email address to it.
 
-    A user who gets a role counts as confirmed by the administrator. Raises InvalidInput naming the field, Forbidden if
-    the actor lacks a permission of the role, AlreadyAssigned, Conflict for an email address that its user has not
-    verified, and FreshSignInRequired if the user signed in too long ago. Audit: ``administrator.added`` or
-    ``invitation.created``.
+    ``fields`` are those of ``NewAdministrator``; the default role is ``admin``. A user who gets a role counts as
+    confirmed by the administrator. Raises Forbidden, also if the actor lacks a permission of the role, InvalidInput
+    naming every wrong field, AlreadyAssigned, Conflict for an email address that its user has not verified, and
+    FreshSignInRequired if the user signed in too long ago. Audit: ``administrator.added`` or ``invitation.created``.
     """
-    inside, organization = enter_organization(actor, slug)
-    inside.require("admins:write")
+    inside, organization = enter_organization(actor, slug, "admins:write")
+    errors = ValidationErrors()
+    check_shape(errors, NewAdministrator, fields, synonyms=_SYNONYMS)
+    user_id, email, name, role = (
+        None if errors.has_error(field) else fields.get(field) for field in NewAdministrator.model_fields
+    )
+    if not errors.errors:
+        if user_id is None and email is None:
+            errors.add("user_id", "required", "Send either user_id or email.")
+        elif user_id is not None and email is not None:
+            errors.add("email", "not_allowed", "Send either user_id or email, not both.")
+        if user_id is not None and name is not None:
+            errors.add("name", "not_allowed", "An existing user already has a name.")
+    if email is not None:
+        check_email_and_name(email, name, errors)
     role = ADMIN if role is None else role
-    found = ValidationErrors()
-    if user_id is None and email is None:
-        found.add("user_id", "required", "Send either user_id or email.")
-    elif user_id is not None and email is not None:
-        found.add("email", "not_allowed", "Send either user_id or email, not both.")
-    if user_id is not None and name is not None:
-        found.add("name", "not_allowed", "An existing user already has a name.")
-    _check(inside, organization, email, name, role, found)
+    require_grantable(inside, organization, role, errors)
     if user_id is not None:
         user = _user(inside, organization, user_id)
     else:
@@ -177,37 +175,6 @@ def add_administrator(
     return AddedAdministrator(_find(organization, public_id("adm", row_id)), None)
 
 
-def _check(
-    actor: Actor,
-    organization: OrganizationSnapshot,
-    email: str | None,
-    name: str | None,
-    role: str | None,
-    found: ValidationErrors,
-) -> None:
-    """Raise InvalidInput with ``found`` and what is wrong with these, and what ``require_grantable`` does."""
-    if email is not None:
-        parse_email_and_name({"email": email, "name": name}, found)
-    require_grantable(actor, organization, ADMIN if role is None else role, found)
-
-
-def add_administrator_from_json(actor: Actor, slug: str, fields: dict[str, Any]) -> AddedAdministrator:
-    """As ``add_administrator``, from a JSON object; every wrong field is named at once."""
-    errors = ValidationErrors()
-    synonyms = {"mail": "email", "user": "user_id", "id": "user_id", "roles": "role"}
-    check_shape(errors, NewAdministrator, fields, synonyms=synonyms)
-    if errors.errors:
-        # A caller without the permission gets 403 before any field error.
-        inside, organization = enter_organization(actor, slug)
-        inside.require("admins:write")
-        sent = {name: value for name, value in fields.items() if not errors.has_error(name)}
-        _check(inside, organization, sent.get("email"), sent.get("name"), sent.get("role"), errors)
-    errors.raise_if_any()
-    return add_administrator(
-        actor, slug, **{field: fields.get(field) for field in NewAdministrator.model_fields}
-    )
-
-
 @transaction
 def remove_administrator(
     actor: Actor, slug: str, admin_id: str, *, expected_version: ExpectedVersion = None
@@ -217,8 +184,7 @@ def remove_administrator(
     Raises NotFound, Forbidden if the actor lacks a permission of the role, LastAdministrator, PreconditionFailed.
     Audit: ``administrator.removed``.
     """
-    inside, organization = enter_organization(actor, slug)
-    inside.require("admins:write")
+    inside, organization = enter_organization(actor, slug, "admins:write")
     record = _find(organization, admin_id)
     require_role_permissions(inside, organization, record.role)
     if not is_expected(record.version, expected_version):

@@ -39,8 +39,7 @@ _PICTURE = CompiledQuery(
 
 def require_logo_permission(actor: Actor, slug: str) -> None:
     """Raise unless the actor may set a logo. Checked before an image is read. Raises NotFound, Forbidden."""
-    inside, _ = enter_organization(actor, slug)
-    inside.require("settings:write")
+    enter_organization(actor, slug, "settings:write")
 
 
 def set_logo(
@@ -51,8 +50,7 @@ def set_logo(
     Raises InvalidInput unless it is a PNG, JPEG or WebP within the limits, PreconditionFailed, Forbidden, NotFound.
     Audit: ``settings.updated`` with the path before and after.
     """
-    inside, organization = enter_organization(actor, slug)
-    inside.require("settings:write")
+    inside, organization = enter_organization(actor, slug, "settings:write")
     # Decode the image before the transaction, because it takes too long for one.
     try:
         picture = render_logo(content, formats=LOGO_FORMATS, max_bytes=MAX_LOGO_BYTES)
@@ -72,8 +70,7 @@ def set_logo(
 @transaction
 def remove_logo(actor: Actor, slug: str, *, expected_version: ExpectedVersion = None) -> UpdatedSettings:
     """Remove the logo, so that pages show initials instead. Same as setting ``branding.logo`` to null."""
-    inside, organization = enter_organization(actor, slug)
-    inside.require("settings:write")
+    inside, organization = enter_organization(actor, slug, "settings:write")
     return store_settings(
         inside, organization, {"branding": {"logo": None}}, expected_version=expected_version
     )

@@ -236,8 +236,7 @@ class UpdatedSettings(Struct, frozen=True):
 @read
 def get_settings(actor: Actor, slug: str) -> SettingsRecord:
     """Return the settings of the organization. Raises NotFound, Forbidden."""
-    inside, organization = enter_organization(actor, slug)
-    inside.require("settings:read")
+    _, organization = enter_organization(actor, slug, "settings:read")
     row = _row(organization.id)
     return _record(row, row.settings)
 
@@ -260,8 +259,7 @@ def update_settings(
     FreshSignInRequired if a user who signed in too long ago changes the protection of sign-ins or gives anybody
     permissions. Audit: ``settings.updated`` with the changed paths.
     """
-    inside, organization = enter_organization(actor, slug)
-    inside.require("settings:write")
+    inside, organization = enter_organization(actor, slug, "settings:write")
     return store_settings(inside, organization, partial, expected_version=expected_version, dry_run=dry_run)
 
 

@@ -28,14 +28,24 @@ from app.rules.organizations.lockout_prevention import Caller
 
 
 @read
-def enter_organization(actor: Actor, slug: str) -> tuple[Actor, OrganizationSnapshot]:
+def enter_organization(
+    actor: Actor, slug: str, permission: str | None = None
+) -> tuple[Actor, OrganizationSnapshot]:
     """Return the actor with their permissions in the organization named by ``slug``, and that organization.
 
-    Raises NotFound for any organization other than the actor's own, whether or not it exists, unless the
-    actor belongs to root. Root's administrators have full access everywhere, other root users have the roles
-    assigned to them in the organization, and root's clients need ``organizations:read`` or
-    ``organizations:write``. Audit events show the actor's home organization beside the one acted in.
+    Raises Forbidden if they lack the ``permission`` there, and NotFound for any organization other than the actor's
+    own, whether or not it exists, unless the actor belongs to root. Root's administrators have full access everywhere,
+    other root users have the roles assigned to them in the organization, and root's clients need
+    ``organizations:read`` or ``organizations:write``. Audit events show the actor's home organization beside the one
+    acted in.
     """
+    inside, organization = _enter(actor, slug)
+    if permission is not None:
+        inside.require(permission)
+    return inside, organization
+
+
+def _enter(actor: Actor, slug: str) -> tuple[Actor, OrganizationSnapshot]:
     if actor.kind == "system":
         view = get_organization_by_slug(slug)
         return actor.acting_in(view.id, actor.permissions), view

@@ -104,7 +104,7 @@ def list_groups(
     descending: bool = False,
 ) -> Page[GroupRecord]:
     """List the groups by name. ``query`` is a part of a name. Raises Forbidden, NotFound."""
-    inside = _enter(actor, slug, "users:read")
+    inside, _ = enter_organization(actor, slug, "users:read")
     statement = select(Group).where(Group.organization_id == inside.organization_id)
     if query:
         statement = statement.where(
@@ -118,7 +118,7 @@ def list_groups(
 @read
 def get_group(actor: Actor, slug: str, group_id: str) -> GroupRecord:
     """Return a group. Raises Forbidden, NotFound."""
-    inside = _enter(actor, slug, "users:read")
+    inside, _ = enter_organization(actor, slug, "users:read")
     return _load(inside, slug, group_id)
 
 
@@ -143,7 +143,7 @@ def create_group(actor: Actor, slug: str, fields: Mapping[str, Any]) -> GroupRec
     Raises InvalidInput naming every wrong field, Forbidden, NotFound, Conflict if the name is taken or there are 1,000
     groups. Audit: ``group.created``.
     """
-    inside = _enter(actor, slug, "users:write")
+    inside, _ = enter_organization(actor, slug, "users:write")
     errors = ValidationErrors()
     check_shape(errors, NewGroup, fields, read_only=_READ_ONLY, required=_NAME_REQUIRED)
     errors.raise_if_any()
@@ -184,7 +184,7 @@ def update_group(
     Raises InvalidInput naming every wrong field, Forbidden, NotFound, PreconditionFailed, Conflict if the name is
     taken. Audit: ``group.updated``.
     """
-    inside = _enter(actor, slug, "users:write")
+    inside, _ = enter_organization(actor, slug, "users:write")
     errors = ValidationErrors()
     check_shape(errors, GroupChange, fields, read_only=_READ_ONLY, required=_NAME_REQUIRED)
     errors.raise_if_any()
@@ -212,7 +212,7 @@ def delete_group(
 
     Raises Forbidden, NotFound, PreconditionFailed. Audit: ``group.deleted``.
     """
-    inside = _enter(actor, slug, "users:write")
+    inside, _ = enter_organization(actor, slug, "users:write")
     row = _lock(inside, group_id)
     _require_version(row, expected_version)
     deleted = _load(inside, slug, group_id)
@@ -238,7 +238,7 @@ def list_members(
 
     Raises Forbidden, NotFound.
     """
-    inside = _enter(actor, slug, "users:read")
+    inside, _ = enter_organization(actor, slug, "users:read")
     group = _load(inside, slug, group_id)
     statement = (
         select(User)
@@ -260,7 +260,7 @@ def add_member(actor: Actor, slug: str, group_id: str, fields: Mapping[str, Any]
     Raises InvalidInput naming the field, Forbidden, NotFound for the group, Conflict if the user is a member already
     or has 100 groups. Audit: ``group.member_added``.
     """
-    inside = _enter(actor, slug, "users:write")
+    inside, _ = enter_organization(actor, slug, "users:write")
     group = _lock(inside, group_id, shared=True)
     user = find_sent_user(inside, fields)
     row = join_group(inside, group.id, user)
@@ -300,7 +300,7 @@ def remove_member(actor: Actor, slug: str, group_id: str, user_id: str) -> None:
 
     Audit: ``group.member_removed``.
     """
-    inside = _enter(actor, slug, "users:write")
+    inside, _ = enter_organization(actor, slug, "users:write")
     group, member = _load(inside, slug, group_id), parse_user_id(user_id)
     removed = count_changed(
         delete(GroupMember).where(
@@ -374,12 +374,6 @@ def lock_group(actor: Actor, group_id: Any) -> Group | None:
         return _lock(actor, group_id, shared=True)
     except NotFound:
         return None
-
-
-def _enter(actor: Actor, slug: str, permission: str) -> Actor:
-    inside, _ = enter_organization(actor, slug)
-    inside.require(permission)
-    return inside
 
 
 def _lock(actor: Actor, group_id: Any, *, shared: bool = False) -> Group:

@@ -51,7 +51,7 @@ from app.rules.identifiers import (
 )
 from app.rules.languages.translation import lazy_gettext
 from app.rules.mail.email_addresses import canonical_email
-from app.rules.organizations.organizations import parse_email_and_name
+from app.rules.organizations.organizations import check_email_and_name
 from app.rules.organizations.settings import earliest_expiry
 from app.rules.sign_in.passkeys import creation_options, is_passwordless_enabled, passkey_amr
 from app.rules.users.profile import (
@@ -148,12 +148,11 @@ def create_invitation(
     FreshSignInRequired for any role but ``member`` if the user signed in too long ago. Audit:
     ``invitation.created``.
     """
-    acting_actor, organization = enter_organization(actor, slug)
-    acting_actor.require("admins:write")
+    inside, organization = enter_organization(actor, slug, "admins:write")
     require_invitations_possible(organization.settings, by_passkey=is_passkey_sign_in_available(organization))
     found = ValidationErrors()
-    parse_email_and_name({"email": email, "name": name or None}, found)
-    require_grantable(acting_actor, organization, role, found)
+    check_email_and_name(email, name or None, found)
+    require_grantable(inside, organization, role, found)
     canonical = canonical_email(email) or ""
     if find_user_by_email(organization.id, email) is not None:
         raise Conflict("There is already a user with this email address.", field="email", code="email_taken")
@@ -173,15 +172,15 @@ def create_invitation(
         name=name,
         role=role,
         created_at=now,
-        created_by=acting_actor.label[:200],
-        created_by_id=audit.actor_public_id(acting_actor),
+        created_by=inside.label[:200],
+        created_by_id=audit.actor_public_id(inside),
         expires_at=now + timedelta(seconds=invitation_lifetime_seconds(organization)),
         is_mailed=emails.is_possible(),
     )
     db.session.add(invitation)
     record = invitation_record(invitation, organization)
     audit.record(
-        acting_actor,
+        inside,
         "invitation.created",
         "invitation",
         record.public_id,
@@ -191,7 +190,7 @@ def create_invitation(
     if not record.is_mailed:
         return NewInvitation(record, link)
     until = record.expires_at.isoformat()
-    values = {"link": link, "by": acting_actor.label or organization.name, "until": until}
+    values = {"link": link, "by": inside.label or organization.name, "until": until}
     emails.send(organization, record.email, "invitation", values, until=record.expires_at)
     return NewInvitation(record, None)
 
@@ -284,8 +283,7 @@ def list_invitations(
 
     ``of_members`` limits them to the invitations of ordinary users, or of administrators.
     """
-    acting_actor, organization = enter_organization(actor, slug)
-    acting_actor.require("admins:read")
+    _, organization = enter_organization(actor, slug, "admins:read")
     statement = select(Invitation).where(open_invitation_condition(organization))
     if of_members is not None:
         statement = statement.where((Invitation.role == MEMBER) == of_members)
@@ -297,8 +295,7 @@ def list_invitations(
 @read
 def get_invitation(actor: Actor, slug: str, invitation_id: str) -> InvitationRecord:
     """Return the open invitation. Raises NotFound, also for one that has ended."""
-    acting_actor, organization = enter_organization(actor, slug)
-    acting_actor.require("admins:read")
+    _, organization = enter_organization(actor, slug, "admins:read")
     return invitation_record(_get_open_row(organization, invitation_id), organization)
 
 
@@ -310,15 +307,14 @@ def revoke_invitation(
 
     Raises NotFound, also for one that has ended. Audit: ``invitation.revoked``.
     """
-    acting_actor, organization = enter_organization(actor, slug)
-    acting_actor.require("admins:write")
+    inside, organization = enter_organization(actor, slug, "admins:write")
     record = invitation_record(_get_open_row(organization, invitation_id), organization)
     if not is_expected(record.version, expected_version):
         raise PreconditionFailed("The invitation has changed. Reload it and try again.")
     if not _end_invitations(organization.id, Invitation.id == record.id, revoked_at=clock.now()):
         raise NotFound("There is no such invitation.")
     audit.record(
-        acting_actor,
+        inside,
         "invitation.revoked",
         "invitation",
         record.public_id,

@@ -12,16 +12,14 @@ from app.operations.mail import emails
 from app.operations.sign_in.passwords import hash_new_password
 from app.operations.store import audit, rate_limits
 from app.operations.store.rate_limits import Limit, bucket_key, network_limits
-from app.operations.store.transactions import (
-    transaction,
-)
+from app.operations.store.transactions import transaction
 from app.operations.users.role_assignments import assign_role
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, DomainError, Forbidden
 from app.rules.fields import ValidationErrors
 from app.rules.languages.translation import lazy_gettext
 from app.rules.mail.email_addresses import canonical_email
-from app.rules.organizations.organizations import parse_email_and_name
+from app.rules.organizations.organizations import check_email_and_name
 from app.rules.sign_in.passwords import Lockout
 from app.rules.users.profile import is_domain_allowed, is_registration_open
 
@@ -77,7 +75,7 @@ def register_user(
     """
     require_registration_open(organization)
     found = ValidationErrors()
-    parse_email_and_name({"email": email, "name": name}, found)
+    check_email_and_name(email, name, found)
     if not found.has_error("email") and not is_domain_allowed(email, organization.settings):
         found.add(
             "email",

@@ -172,10 +172,10 @@ def parse_organization_changes(fields: Mapping[str, Any]) -> dict[str, str]:
     return dict(fields)
 
 
-def parse_email_and_name(fields: Mapping[str, Any], errors: ValidationErrors) -> tuple[str, str]:
-    """Return the ``email`` and ``name`` of a user to invite, and add their problems."""
+def check_email_and_name(email: str, name: str | None, errors: ValidationErrors) -> None:
+    """Add what is wrong with the email and the name of a user who signs up or is invited."""
+    fields = {"email": email, "name": name}
     check_shape(errors, Invitee, fields, required={"email": "Enter an email address."})
-    return str(fields.get("email")), str(fields.get("name") or "")
 
 
 def _overrides(settings: Any, errors: ValidationErrors) -> Document:

@@ -85,7 +85,7 @@ def test_invalid_fields_are_rejected_by_name(
     """TN-12."""
     acme = make.organization()
     with pytest.raises(InvalidInput) as refusal:
-        administrators.add_administrator_from_json(make.actor(acme), acme.slug, fields)
+        administrators.add_administrator(make.actor(acme), acme.slug, **fields)
     assert {error.field: error.code for error in refusal.value.errors} == wrong
 
 
