@@ -183,6 +183,13 @@ def has_key(model: Any, organization_id: Any, row_id: Any) -> ColumnElement[bool
     return cast("ColumnElement[bool]", (model.organization_id == organization_id) & (model.id == row_id))
 
 
+def is_of_user(model: Any, organization_id: Any, user_id: Any) -> ColumnElement[bool]:
+    """Return the condition that a row of the model belongs to this user."""
+    return cast(
+        "ColumnElement[bool]", (model.organization_id == organization_id) & (model.user_id == user_id)
+    )
+
+
 def is_same(left: Any, right: Any) -> ColumnElement[bool]:
     """Return the condition that two columns of models are equal, in rows of the same organization."""
     same_organization = left.parent.entity.organization_id == right.parent.entity.organization_id

@@ -23,6 +23,7 @@ from app.fast_path.compiled_query import (
     list_values,
     size_of_list,
 )
+from app.models.base import is_of_user
 from app.models.session import KnownBrowser
 from app.models.user import User
 from app.operations.mail.notices import notify_user
@@ -63,8 +64,7 @@ _INSERT = CompiledQuery(insert_into(KnownBrowser))
 _FIND_EXCESS = CompiledQuery(
     select(KnownBrowser.id)
     .where(
-        KnownBrowser.organization_id == bindparam("organization_id"),
-        KnownBrowser.user_id == bindparam("user_id"),
+        is_of_user(KnownBrowser, bindparam("organization_id"), bindparam("user_id")),
     )
     .order_by(KnownBrowser.last_used_at.desc())
     .offset(bindparam("kept", type_=Integer))
@@ -73,8 +73,7 @@ _FIND_EXCESS = CompiledQuery(
 _SEEN_AGAIN = CompiledQuery(
     update(KnownBrowser)
     .where(
-        KnownBrowser.organization_id == bindparam("of_organization"),
-        KnownBrowser.user_id == bindparam("of_user"),
+        is_of_user(KnownBrowser, bindparam("of_organization"), bindparam("of_user")),
         IS_IN_COOKIE,
     )
     .values(
@@ -124,8 +123,7 @@ def find_browser_with_second_factor(organization_id: str, user_id: UUID, cookie:
     """Find the user's known browser among the cookie's values if a second factor was used in it."""
     found: UUID | None = db.session.scalar(
         select(KnownBrowser.id).where(
-            KnownBrowser.organization_id == organization_id,
-            KnownBrowser.user_id == user_id,
+            is_of_user(KnownBrowser, organization_id, user_id),
             KnownBrowser.digest.in_(_digests_of(organization_id, cookie)),
             KnownBrowser.expires_at > clock.now(),
             KnownBrowser.factor_given_at.is_not(None),
@@ -140,8 +138,7 @@ def record_second_factor(organization_id: str, user_id: UUID, cookie: str) -> No
     count_changed(
         update(KnownBrowser)
         .where(
-            KnownBrowser.organization_id == organization_id,
-            KnownBrowser.user_id == user_id,
+            is_of_user(KnownBrowser, organization_id, user_id),
             KnownBrowser.digest.in_(_digests_of(organization_id, cookie)),
         )
         .values(factor_given_at=clock.now())
@@ -153,7 +150,7 @@ def clear_second_factors(organization_id: str, user_id: UUID) -> None:
     """Clear the record of used second factors in all browsers of the user, after the factors were removed."""
     count_changed(
         update(KnownBrowser)
-        .where(KnownBrowser.organization_id == organization_id, KnownBrowser.user_id == user_id)
+        .where(is_of_user(KnownBrowser, organization_id, user_id))
         .values(factor_given_at=None, code_failures=0)
     )
 
@@ -219,9 +216,7 @@ def forget_browsers_of_user(organization_id: str, user_id: UUID, *, keep: str | 
 
     Call it in the transaction that audits it.
     """
-    statement = delete(KnownBrowser).where(
-        KnownBrowser.organization_id == organization_id, KnownBrowser.user_id == user_id
-    )
+    statement = delete(KnownBrowser).where(is_of_user(KnownBrowser, organization_id, user_id))
     if keep:
         statement = statement.where(KnownBrowser.digest.not_in(_digests_of(organization_id, keep)))
     return count_changed(statement)
@@ -234,8 +229,7 @@ def list_known_browsers(actor: Actor, cookie: str) -> list[KnownBrowserRecord]:
     rows = db.session.scalars(
         select(KnownBrowser)
         .where(
-            KnownBrowser.organization_id == organization_id,
-            KnownBrowser.user_id == user_id,
+            is_of_user(KnownBrowser, organization_id, user_id),
             KnownBrowser.expires_at > clock.now(),
         )
         .order_by(KnownBrowser.last_used_at.desc())
@@ -258,8 +252,7 @@ def forget_browser(actor: Actor, browser_id: str) -> None:
     row_id = parse_public_id("kbr", browser_id)
     forgotten = count_changed(
         delete(KnownBrowser).where(
-            KnownBrowser.organization_id == organization_id,
-            KnownBrowser.user_id == user_id,
+            is_of_user(KnownBrowser, organization_id, user_id),
             KnownBrowser.id == row_id,
         )
     )

@@ -12,7 +12,7 @@ from msgspec import Struct
 from sqlalchemy import delete, insert, select, update
 
 from app.extensions import db
-from app.models.base import has_key
+from app.models.base import has_key, is_of_user
 from app.models.second_factor import Passkey, PasskeyHandle
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.directory.users import get_user, hold_user
@@ -367,9 +367,7 @@ def _registration_error(organization: OrganizationSnapshot, user_id: UUID) -> Co
 @transaction
 def _get_or_create_handle(organization_id: str, user_id: UUID) -> str:
     """Return the user's WebAuthn user handle, which is created with the first passkey."""
-    select_handle = select(PasskeyHandle.handle).where(
-        PasskeyHandle.organization_id == organization_id, PasskeyHandle.user_id == user_id
-    )
+    select_handle = select(PasskeyHandle.handle).where(is_of_user(PasskeyHandle, organization_id, user_id))
     handle = db.session.scalar(select_handle)
     if handle is not None:
         return handle

@@ -17,7 +17,7 @@ from sqlalchemy import bindparam, delete, func, select
 from app.config import current
 from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery
-from app.models.base import is_same
+from app.models.base import is_of_user, is_same
 from app.models.second_factor import Passkey, PasskeyHandle
 from app.models.user import ACTIVE, User
 from app.operations.directory.snapshots import OrganizationSnapshot
@@ -135,7 +135,7 @@ def list_passkeys_of_user(organization_id: str, user_id: UUID) -> tuple[PasskeyR
     """List the user's passkeys, newest first."""
     rows = db.session.scalars(
         select(Passkey)
-        .where(Passkey.organization_id == organization_id, Passkey.user_id == user_id)
+        .where(is_of_user(Passkey, organization_id, user_id))
         .order_by(Passkey.id.desc())
         .limit(10 * MAX_PASSKEYS_PER_USER)
     )
@@ -143,9 +143,7 @@ def list_passkeys_of_user(organization_id: str, user_id: UUID) -> tuple[PasskeyR
 
 
 _COUNT = CompiledQuery(
-    select(func.count()).where(
-        Passkey.organization_id == bindparam("organization_id"), Passkey.user_id == bindparam("user_id")
-    )
+    select(func.count()).where(is_of_user(Passkey, bindparam("organization_id"), bindparam("user_id")))
 )
 
 
@@ -160,8 +158,7 @@ def has_passwordless_passkey(organization_id: str, user_id: UUID) -> bool:
     found = db.session.scalar(
         select(Passkey.id)
         .where(
-            Passkey.organization_id == organization_id,
-            Passkey.user_id == user_id,
+            is_of_user(Passkey, organization_id, user_id),
             Passkey.signs_in_alone.is_(True),
         )
         .limit(1)
@@ -190,7 +187,7 @@ def list_descriptors(organization_id: str, user_id: UUID) -> tuple[Descriptor, .
     """List the descriptors of the user's passkeys that browsers receive."""
     rows = db.session.execute(
         select(Passkey.credential_id, Passkey.transports)
-        .where(Passkey.organization_id == organization_id, Passkey.user_id == user_id)
+        .where(is_of_user(Passkey, organization_id, user_id))
         .order_by(Passkey.id.desc())
         .limit(10 * MAX_PASSKEYS_PER_USER)
     )
@@ -225,14 +222,8 @@ def delete_passkeys_of_user(organization_id: str, user_id: UUID) -> int:
 
     Call it in the transaction that audits it.
     """
-    removed = count_changed(
-        delete(Passkey).where(Passkey.organization_id == organization_id, Passkey.user_id == user_id)
-    )
-    count_changed(
-        delete(PasskeyHandle).where(
-            PasskeyHandle.organization_id == organization_id, PasskeyHandle.user_id == user_id
-        )
-    )
+    removed = count_changed(delete(Passkey).where(is_of_user(Passkey, organization_id, user_id)))
+    count_changed(delete(PasskeyHandle).where(is_of_user(PasskeyHandle, organization_id, user_id)))
     return removed
 
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from sqlalchemy import ColumnElement, delete, select, update
 
 from app.extensions import db
-from app.models.base import has_key, is_same
+from app.models.base import has_key, is_of_user, is_same
 from app.models.second_factor import PendingSignIn, SecondFactorTry
 from app.models.session import KnownBrowser
 from app.models.user import ACTIVE, User
@@ -191,11 +191,7 @@ def consume_pending_sign_in(pending: PendingSignInRecord) -> None:
 @transaction
 def delete_pending_sign_ins_of_user(organization_id: str, user_id: UUID) -> None:
     """Delete the user's pending sign-ins, so that they have to start again with the first factor."""
-    count_changed(
-        delete(PendingSignIn).where(
-            PendingSignIn.organization_id == organization_id, PendingSignIn.user_id == user_id
-        )
-    )
+    count_changed(delete(PendingSignIn).where(is_of_user(PendingSignIn, organization_id, user_id)))
 
 
 @transaction
@@ -206,8 +202,7 @@ def delete_similar_pending_sign_ins(pending: PendingSignInRecord) -> None:
     """
     count_changed(
         delete(PendingSignIn).where(
-            PendingSignIn.organization_id == pending.organization_id,
-            PendingSignIn.user_id == pending.user_id,
+            is_of_user(PendingSignIn, pending.organization_id, pending.user_id),
             _started_in(pending.known_browser_id),
         )
     )
@@ -234,14 +229,13 @@ def clear_code_failures(organization_id: str, user_id: UUID) -> None:
     # The row is updated, not deleted, because transactions waiting for its lock would otherwise all insert it at once.
     count_changed(
         update(SecondFactorTry)
-        .where(SecondFactorTry.organization_id == organization_id, SecondFactorTry.user_id == user_id)
+        .where(is_of_user(SecondFactorTry, organization_id, user_id))
         .values(failures=0, total=0)
     )
     count_changed(
         update(KnownBrowser)
         .where(
-            KnownBrowser.organization_id == organization_id,
-            KnownBrowser.user_id == user_id,
+            is_of_user(KnownBrowser, organization_id, user_id),
             KnownBrowser.code_failures > 0,
         )
         .values(code_failures=0)
@@ -271,8 +265,7 @@ def _enforce_pending_limit(organization_id: str, user_id: UUID, known_browser_id
     excess = db.session.scalars(
         select(PendingSignIn.id)
         .where(
-            PendingSignIn.organization_id == organization_id,
-            PendingSignIn.user_id == user_id,
+            is_of_user(PendingSignIn, organization_id, user_id),
             _started_in(known_browser_id),
         )
         .order_by(PendingSignIn.id.desc())
@@ -316,14 +309,14 @@ def _claim_in_known_browser(organization_id: str, browser_id: UUID, lockout: Loc
 
 def _claim_in_unknown_browser(organization_id: str, user_id: UUID, lockout: Lockout) -> CodeAttempt:
     now = clock.now()
-    conditions = (SecondFactorTry.organization_id == organization_id, SecondFactorTry.user_id == user_id)
+    own_row = is_of_user(SecondFactorTry, organization_id, user_id)
     end = now + _MONTH + _failure_window(lockout)
     # The first statement takes the row's lock, so that the next read sees the result of every earlier attempt.
     key = {"organization_id": organization_id, "user_id": user_id}
     insert_or_update(SecondFactorTry, key, {"expires_at": end}, failures=0, total=0, failed_at=now)
     row = db.session.execute(
         select(SecondFactorTry.failures, SecondFactorTry.total, SecondFactorTry.failed_at)
-        .where(*conditions)
+        .where(own_row)
         .with_for_update()
     ).one()
     total = row.total if row.failed_at > now - _MONTH else 0
@@ -334,7 +327,7 @@ def _claim_in_unknown_browser(organization_id: str, user_id: UUID, lockout: Lock
         return CodeAttempt(wait)
     failures = (row.failures if row.failed_at > now - _failure_window(lockout) else 0) + 1
     count_changed(
-        update(SecondFactorTry).where(*conditions).values(failures=failures, total=total + 1, failed_at=now)
+        update(SecondFactorTry).where(own_row).values(failures=failures, total=total + 1, failed_at=now)
     )
     return CodeAttempt(0, lockout.attempts_left(failures))
 

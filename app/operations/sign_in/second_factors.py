@@ -9,11 +9,11 @@ from typing import Any
 from uuid import UUID
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, and_, bindparam, delete, exists, func, insert, select, update
+from sqlalchemy import bindparam, delete, exists, func, insert, select, update
 
 from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery, list_parameters, list_values, size_of_list
-from app.models.base import has_key
+from app.models.base import has_key, is_of_user
 from app.models.organization import InstanceLimits, Organization
 from app.models.second_factor import AuthenticatorApp, Passkey, RecoveryCode
 from app.models.user import RoleAssignment, User
@@ -72,13 +72,9 @@ class AuthenticatorAppRecord(Struct, frozen=True):
 NO_FACTORS = FactorCount()
 
 
-def _of_user(model: Any) -> ColumnElement[bool]:
-    return and_(model.organization_id == User.organization_id, model.user_id == User.id)
-
-
 METHOD_COLUMNS = (
-    exists().where(_of_user(AuthenticatorApp)).label("has_app"),
-    exists().where(_of_user(Passkey)).label("has_passkey"),
+    exists().where(is_of_user(AuthenticatorApp, User.organization_id, User.id)).label("has_app"),
+    exists().where(is_of_user(Passkey, User.organization_id, User.id)).label("has_passkey"),
 )
 """Columns for ``methods_of`` in a query of users."""
 
@@ -177,8 +173,7 @@ def count_recovery_codes(organization_id: str, user_id: UUID) -> int:
     return (
         db.session.scalar(
             select(func.count()).where(
-                RecoveryCode.organization_id == organization_id,
-                RecoveryCode.user_id == user_id,
+                is_of_user(RecoveryCode, organization_id, user_id),
                 RecoveryCode.used_at.is_(None),
                 created_after_restore(RecoveryCode.created_at, organization_id),
             )
@@ -245,17 +240,12 @@ def use_recovery_code(organization_id: str, user_id: UUID, typed: str) -> bool:
 @transaction
 def delete_recovery_codes(organization_id: str, user_id: UUID) -> None:
     """Delete the user's recovery codes."""
-    count_changed(
-        delete(RecoveryCode).where(
-            RecoveryCode.organization_id == organization_id, RecoveryCode.user_id == user_id
-        )
-    )
+    count_changed(delete(RecoveryCode).where(is_of_user(RecoveryCode, organization_id, user_id)))
 
 
 _FIND_APP = CompiledQuery(
     select(AuthenticatorApp.created_at, AuthenticatorApp.last_used_at).where(
-        AuthenticatorApp.organization_id == bindparam("organization_id"),
-        AuthenticatorApp.user_id == bindparam("user_id"),
+        is_of_user(AuthenticatorApp, bindparam("organization_id"), bindparam("user_id")),
     )
 )
 
@@ -296,7 +286,7 @@ def use_authenticator_code(organization_id: str, user_id: UUID, typed: str) -> b
         return False
     used = count_changed(
         update(AuthenticatorApp)
-        .where(*_app_of_user(organization_id, user_id), AuthenticatorApp.last_step < step)
+        .where(is_of_user(AuthenticatorApp, organization_id, user_id), AuthenticatorApp.last_step < step)
         .values(last_step=step, last_used_at=now)
     )
     return used == 1
@@ -310,7 +300,7 @@ def is_current_code(organization_id: str, user_id: UUID, typed: str) -> bool:
 
 def _matching_step(organization_id: str, user_id: UUID, typed: str, now: datetime) -> int | None:
     sealed = db.session.scalar(
-        select(AuthenticatorApp.sealed_secret).where(*_app_of_user(organization_id, user_id))
+        select(AuthenticatorApp.sealed_secret).where(is_of_user(AuthenticatorApp, organization_id, user_id))
     )
     if sealed is None:
         return None
@@ -320,7 +310,10 @@ def _matching_step(organization_id: str, user_id: UUID, typed: str, now: datetim
 @transaction
 def delete_authenticator_app(organization_id: str, user_id: UUID) -> bool:
     """Delete the user's authenticator app and return whether there was one."""
-    return count_changed(delete(AuthenticatorApp).where(*_app_of_user(organization_id, user_id))) == 1
+    return (
+        count_changed(delete(AuthenticatorApp).where(is_of_user(AuthenticatorApp, organization_id, user_id)))
+        == 1
+    )
 
 
 def seal_secret(organization_id: str, user_id: UUID, purpose: str, secret: bytes) -> bytes:
@@ -367,8 +360,7 @@ def _has_recovery_codes(organization_id: str, user_id: UUID) -> bool:
         db.session.scalar(
             select(RecoveryCode.digest)
             .where(
-                RecoveryCode.organization_id == organization_id,
-                RecoveryCode.user_id == user_id,
+                is_of_user(RecoveryCode, organization_id, user_id),
                 created_after_restore(RecoveryCode.created_at, organization_id),
             )
             .limit(1)
@@ -383,7 +375,3 @@ def _key(organization_id: str) -> bytes:
 
 def _associated_data(organization_id: str, user_id: UUID, purpose: str) -> bytes:
     return f"1|{organization_id}|{user_id}|totp {purpose}".encode()
-
-
-def _app_of_user(organization_id: str, user_id: UUID) -> tuple[ColumnElement[bool], ...]:
-    return AuthenticatorApp.organization_id == organization_id, AuthenticatorApp.user_id == user_id

@@ -22,7 +22,7 @@ from app.fast_path.compiled_query import (
     list_values,
     size_of_list,
 )
-from app.models.base import has_key, is_same
+from app.models.base import has_key, is_of_user, is_same
 from app.models.session import Session
 from app.models.user import ACTIVE, RoleAssignment, User
 from app.operations.directory.lookups import get_organization_by_id
@@ -278,8 +278,7 @@ def list_sessions_of_user(
     rows = db.session.scalars(
         select(Session)
         .where(
-            Session.organization_id == organization.id,
-            Session.user_id == user_id,
+            is_of_user(Session, organization.id, user_id),
             active_session_condition(organization),
         )
         .order_by(Session.last_seen_at.desc())
@@ -440,7 +439,7 @@ _FIND_REPLACED = CompiledQuery(
 )
 _FIND_EXCESS = CompiledQuery(
     select(Session.id)
-    .where(Session.organization_id == bindparam("organization_id"), Session.user_id == bindparam("user_id"))
+    .where(is_of_user(Session, bindparam("organization_id"), bindparam("user_id")))
     .order_by(Session.last_seen_at.desc())
     .offset(bindparam("kept", type_=Integer))
     .limit(1000)

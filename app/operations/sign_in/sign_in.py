@@ -13,11 +13,11 @@ from uuid import UUID
 
 from msgspec import Struct
 from msgspec.structs import replace
-from sqlalchemy import ColumnElement, and_, bindparam, func, select, update
+from sqlalchemy import and_, bindparam, func, select, update
 from sqlalchemy.orm import aliased
 
 from app.fast_path.compiled_query import CompiledQuery
-from app.models.base import has_key, is_same
+from app.models.base import has_key, is_of_user, is_same
 from app.models.session import KnownBrowser, Session
 from app.models.user import ACTIVE, RoleAssignment, User
 from app.operations.directory.lookups import get_organization_by_id
@@ -103,6 +103,7 @@ class _Credentials(Struct, frozen=True):
     has_blocked_password: bool
 
 
+_USER_KEY: tuple[Any, Any] = (bindparam("organization_id"), bindparam("user_id"))
 _IS_KNOWN_BROWSER = and_(
     is_same(KnownBrowser.user_id, User.id),
     known_browsers.IS_IN_COOKIE,
@@ -123,16 +124,12 @@ _FIND_ACCOUNT = CompiledQuery(
     )
 )
 _LOCK_USER = select(User.email, User.email_canonical, User.last_sign_in_at).where(
-    has_key(User, bindparam("organization_id"), bindparam("user_id")), User.status == ACTIVE
+    has_key(User, *_USER_KEY), User.status == ACTIVE
 )
 _LOCK = CompiledQuery(_LOCK_USER.with_for_update())
 _LOCK_WITH_PASSWORD = CompiledQuery(
     _LOCK_USER.where(User.password_hash == bindparam("password_hash")).with_for_update()
 )
-
-
-def _of_user(model: Any) -> ColumnElement[bool]:
-    return and_(model.organization_id == bindparam("organization_id"), model.user_id == bindparam("user_id"))
 
 
 _OTHER_BROWSERS = aliased(KnownBrowser)
@@ -144,12 +141,12 @@ _READ_STATE = CompiledQuery(
         *METHOD_COLUMNS,
         select(func.count())
         .select_from(Session)
-        .where(_of_user(Session))
+        .where(is_of_user(Session, *_USER_KEY))
         .scalar_subquery()
         .label("sessions"),
         select(func.count())
         .select_from(_OTHER_BROWSERS)
-        .where(_of_user(_OTHER_BROWSERS))
+        .where(is_of_user(_OTHER_BROWSERS, *_USER_KEY))
         .scalar_subquery()
         .label("browsers"),
     )
@@ -162,7 +159,7 @@ _READ_STATE = CompiledQuery(
         ),
     )
     .outerjoin(KnownBrowser, _IS_KNOWN_BROWSER)
-    .where(has_key(User, bindparam("organization_id"), bindparam("user_id")))
+    .where(has_key(User, *_USER_KEY))
 )
 _UPDATE_LAST_SIGN_IN = CompiledQuery(
     update(User)

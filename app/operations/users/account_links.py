@@ -10,7 +10,7 @@ from uuid import UUID
 from sqlalchemy import delete, select
 
 from app.extensions import db
-from app.models.base import has_key, is_same
+from app.models.base import has_key, is_of_user, is_same
 from app.models.user import ACTIVE, AccountLink, User
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.store import clock
@@ -143,9 +143,7 @@ def consume_link(link: AccountLinkRecord) -> bool:
 @transaction
 def revoke_links(organization_id: str, user_id: UUID, purpose: str | None = None) -> None:
     """Delete the user's links, only those with the purpose if one is given."""
-    statement = delete(AccountLink).where(
-        AccountLink.organization_id == organization_id, AccountLink.user_id == user_id
-    )
+    statement = delete(AccountLink).where(is_of_user(AccountLink, organization_id, user_id))
     if purpose is not None:
         statement = statement.where(AccountLink.purpose == purpose)
     count_changed(statement)

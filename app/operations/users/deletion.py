@@ -6,6 +6,7 @@ from msgspec import Struct
 from sqlalchemy import delete, select
 
 from app.database import ACROSS
+from app.models.base import is_of_user
 from app.models.grant import Consent
 from app.models.user import DELETED, AppRoleAssignment, GroupMember, Invitation, RoleAssignment
 from app.operations.authorization import approval_requests
@@ -81,9 +82,7 @@ def erase_user(actor: Actor, user: UserSnapshot) -> UserDeletion:
     ended = UserDeletion(
         sessions=end_sessions_of_user(organization_id, user.id),
         grants=revoke_grants_of_user(actor, user.id, reason="user_deleted"),
-        consents=count_changed(
-            delete(Consent).where(Consent.organization_id == organization_id, Consent.user_id == user.id)
-        ),
+        consents=count_changed(delete(Consent).where(is_of_user(Consent, organization_id, user.id))),
         roles=count_changed(
             # In every organization, because root's users have roles in others.
             delete(RoleAssignment)
@@ -96,11 +95,7 @@ def erase_user(actor: Actor, user: UserSnapshot) -> UserDeletion:
     remove_all_factors(organization_id, user.id)
     forget_browsers_of_user(organization_id, user.id)
     for membership in (GroupMember, AppRoleAssignment):
-        count_changed(
-            delete(membership).where(
-                membership.organization_id == organization_id, membership.user_id == user.id
-            )
-        )
+        count_changed(delete(membership).where(is_of_user(membership, organization_id, user.id)))
     audit.record_user_event(
         actor,
         "user.deleted",
@@ -171,7 +166,7 @@ def _erase(user: UserSnapshot) -> None:
 
 
 def _count_apps(user: UserSnapshot) -> int:
-    own = (Consent.organization_id == user.organization_id) & (Consent.user_id == user.id)
+    own = is_of_user(Consent, user.organization_id, user.id)
     return count_rows(select(Consent.id).where(own))
 
 

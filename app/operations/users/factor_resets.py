@@ -9,7 +9,7 @@ from msgspec import Struct
 from sqlalchemy import exists, func, select
 
 from app.extensions import db
-from app.models.base import is_same
+from app.models.base import is_of_user, is_same
 from app.models.second_factor import AuthenticatorApp, Passkey
 from app.models.user import ACTIVE, RoleAssignment, User
 from app.operations.directory.users import get_user, hold_user
@@ -111,7 +111,7 @@ def remove_all_factors(organization_id: str, user_id: UUID) -> tuple[str, ...]:
 def count_users_without_factor(organization_id: str, *, admins_only: bool = False) -> int:
     """Count the organization's active users without a second factor."""
     has_app = exists().where(is_same(AuthenticatorApp.user_id, User.id))
-    has_passkey = exists().where(Passkey.organization_id == User.organization_id, Passkey.user_id == User.id)
+    has_passkey = exists().where(is_of_user(Passkey, User.organization_id, User.id))
     statement = select(func.count()).where(
         User.organization_id == organization_id, User.status == ACTIVE, ~has_app, ~has_passkey
     )

@@ -11,7 +11,7 @@ from msgspec import Struct
 from sqlalchemy import Select, delete, func, literal, select, update
 
 from app.extensions import db
-from app.models.base import has_key, is_same
+from app.models.base import has_key, is_of_user, is_same
 from app.models.user import DELETED, AppRoleAssignment, Group, GroupMember, User
 from app.operations.clients.client_records import name_key
 from app.operations.directory.lookups import touch_organization
@@ -273,9 +273,7 @@ def join_group(actor: Actor, group_id: UUID, user: UserSnapshot) -> GroupMember:
 
     Raises Conflict if the user is a member already or has 100 groups. Audit: ``group.member_added``.
     """
-    held = select(func.count()).where(
-        GroupMember.organization_id == actor.organization_id, GroupMember.user_id == user.id
-    )
+    held = select(func.count()).where(is_of_user(GroupMember, actor.organization_id, user.id))
     if int(db.session.scalar(held) or 0) >= MAX_GROUPS_PER_USER:
         raise Conflict(
             lazy_gettext("A user can be in at most %(max)s groups.", max=MAX_GROUPS_PER_USER), code="too_many"
@@ -332,9 +330,7 @@ def hold_groups(organization_id: str, names: Iterable[str]) -> dict[str, tuple[U
 
 def find_groups_of_user(actor: Actor, user_id: UUID) -> set[UUID]:
     """Return the ids of the groups of a user of the actor's organization."""
-    held = select(GroupMember.group_id).where(
-        GroupMember.organization_id == actor.organization_id, GroupMember.user_id == user_id
-    )
+    held = select(GroupMember.group_id).where(is_of_user(GroupMember, actor.organization_id, user_id))
     return set(db.session.scalars(held))
 
 
