@@ -30,7 +30,7 @@ from app.operations.store import audit, clock, keyring
 from app.operations.store.rows import Page, PageRequest, get_row, iterate_pages, make_record, read_page
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
-from app.rules.errors import Conflict, FieldError, InvalidInput
+from app.rules.errors import Conflict, FieldError
 from app.rules.fields import MAX_UNKNOWN
 from app.rules.identifiers import HasPublicId, parse_public_id, public_id
 from app.rules.users.import_files import REPORT_FIELDS, as_cell, as_cells
@@ -114,22 +114,10 @@ def list_refused_rows(
     """
     actor.require("users:write")
     row = get_import_row(actor, import_id)
-    after, limit = page_request.after, page_request.size
-    if after is not None and (len(after) != 1 or not after[0].isascii() or not after[0].isdigit()):
-        raise InvalidInput("This cursor belongs to another list.", field="cursor", code="invalid_cursor")
-    after_number = min(int(after[0][:12]), 2**31 - 1) if after else 0
-    rows = db.session.scalars(
-        select(UserImportRefusal)
-        .where(
-            UserImportRefusal.organization_id == row.organization_id,
-            UserImportRefusal.import_id == row.id,
-            UserImportRefusal.number > after_number,
-        )
-        .order_by(UserImportRefusal.number)
-        .limit(limit + 1)
-    ).all()
-    items = tuple(_refused_row(refusal) for refusal in rows[:limit])
-    return Page(items, (str(items[-1].number),) if len(rows) > limit else None)
+    statement = select(UserImportRefusal).where(
+        UserImportRefusal.organization_id == row.organization_id, UserImportRefusal.import_id == row.id
+    )
+    return read_page(statement, (UserImportRefusal.number,), page_request, descending=False).map(_refused_row)
 
 
 def get_import_row(actor: Actor, import_id: str) -> UserImport:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import Any
 
-from sqlalchemy import Select, select
+from sqlalchemy import select
 
 from app.database import ACROSS
 from app.extensions import db
@@ -37,7 +36,7 @@ def process_due_imports(actor: Actor, *, holder: str) -> int:
     Between parts it pauses as long as the last one took, to leave capacity for sign-ins.
     """
     actor.require("instance:write")
-    if not _is_any_due() or not leases.acquire(LEASE, holder, LEASE_SECONDS):
+    if _next_due() is None or not leases.acquire(LEASE, holder, LEASE_SECONDS):
         return 0
     done = 0
     try:
@@ -98,18 +97,8 @@ def _find_row(actor: Actor, import_id: str) -> UserImport:
 
 
 @read
-def _is_any_due() -> bool:
-    return db.session.scalar(_select_due().limit(1)) is not None
-
-
-@read
 def _next_due() -> UserImport | None:
-    row = db.session.scalar(_select_due().limit(1))
-    return _detached(row) if row is not None else None
-
-
-def _select_due() -> Select[UserImport]:
-    return (
+    row = db.session.scalar(
         select(UserImport)
         .where(
             UserImport.status.in_(IN_PROGRESS),
@@ -117,12 +106,13 @@ def _select_due() -> Select[UserImport]:
             is_served_here(UserImport.organization_id),
         )
         .order_by(UserImport.worked_at)
+        .limit(1)
         .execution_options(**ACROSS)
     )
+    return _detached(row) if row is not None else None
 
 
-def _detached(row: Any) -> UserImport:
+def _detached(row: UserImport) -> UserImport:
     """Detach the row, so that it can be used outside of the transaction."""
     db.session.expunge(row)
-    detached: UserImport = row
-    return detached
+    return row
