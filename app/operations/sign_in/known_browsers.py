@@ -41,10 +41,10 @@ from app.rules.errors import NotFound
 from app.rules.identifiers import (
     KNOWN_BROWSER,
     digest,
+    is_token_of,
     new_id,
     new_token,
     parse_public_id,
-    parse_token,
     public_id,
 )
 from app.rules.sign_in.browser_names import browser_name, printable_user_agent
@@ -283,12 +283,7 @@ def _delete_query(browsers: int) -> CompiledQuery:
 def _tokens_of(organization_id: str, cookie: str) -> list[str]:
     """Return the well-formed values of the organization in a cookie, whose content is untrusted."""
     parts = cookie[:1000].split(_SEPARATOR)[:MAX_USERS_PER_COOKIE]
-    parsed = [(part, parse_token(part)) for part in parts]
-    return [
-        part
-        for part, token in parsed
-        if token is not None and (token.kind, token.organization_id) == (KNOWN_BROWSER, organization_id)
-    ]
+    return [part for part in parts if is_token_of(part, KNOWN_BROWSER, organization_id)]
 
 
 def _digests_of(organization_id: str, cookie: str) -> list[bytes]:

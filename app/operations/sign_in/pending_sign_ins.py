@@ -32,7 +32,7 @@ from app.operations.store.transactions import (
 )
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
-from app.rules.identifiers import PENDING_SIGN_IN, digest, new_id, new_token, parse_token
+from app.rules.identifiers import PENDING_SIGN_IN, digest, is_token_of, new_id, new_token
 from app.rules.sign_in.passwords import Lockout
 from app.rules.sign_in.second_factors import MfaRequirement
 
@@ -144,10 +144,7 @@ def find_pending_sign_in(
     organization: OrganizationSnapshot, token: str, browser_id: str
 ) -> PendingSignInRecord | None:
     """Find the pending sign-in of an active user that was started in this browser."""
-    parsed = parse_token(token)
-    if parsed is None or (parsed.kind, parsed.organization_id) != (PENDING_SIGN_IN, organization.id):
-        return None
-    if not organization.is_active:
+    if not organization.is_active or not is_token_of(token, PENDING_SIGN_IN, organization.id):
         return None
     row = db.session.execute(
         select(PendingSignIn.__table__, User.email, User.name)

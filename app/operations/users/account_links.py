@@ -21,7 +21,7 @@ from app.operations.store.transactions import (
     read,
     transaction,
 )
-from app.rules.identifiers import digest, new_token, parse_token
+from app.rules.identifiers import digest, is_token_of, new_token
 from app.rules.organizations.settings import earliest_expiry
 
 
@@ -85,8 +85,7 @@ def find_link(
     Return None if the link was used or replaced or has expired, or if the user's password or email was changed.
     ``lifetime_seconds`` is the current lifetime of links with the purpose.
     """
-    parsed = parse_token(token)
-    if parsed is None or (parsed.kind, parsed.organization_id) != (purpose, organization_id):
+    if not is_token_of(token, purpose, organization_id):
         return None
     row = db.session.execute(
         select(

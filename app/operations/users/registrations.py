@@ -35,10 +35,10 @@ from app.rules.identifiers import (
     EMAIL_VERIFICATION,
     HasPublicId,
     digest,
+    is_token_of,
     new_id,
     new_token,
     parse_public_id,
-    parse_token,
 )
 from app.rules.languages.translation import lazy_gettext
 from app.rules.mail.email_addresses import canonical_email
@@ -301,8 +301,7 @@ def _find_with_password_hash(
 
 
 def _find_row(organization: OrganizationSnapshot, token: str) -> Registration | None:
-    parsed = parse_token(token)
-    if parsed is None or (parsed.kind, parsed.organization_id) != (EMAIL_VERIFICATION, organization.id):
+    if not is_token_of(token, EMAIL_VERIFICATION, organization.id):
         return None
     if not organization.is_active or not is_registration_open(organization.settings):
         return None
