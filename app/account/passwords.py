@@ -100,8 +100,8 @@ def change_password_page(context: AccountContext) -> Response:
     if form.validate_on_submit():
         known = known_browser(context.organization.id)
         with form.show_errors(InvalidInput, TooManyRequests):
-            changed = change_password(
+            session_token = change_password(
                 context.actor, form.current_password.data, form.new_password.data, known_cookie=known
             )
-            return context.done("/password", "password", token=changed.token)
+            return context.done("/password", "password", token=session_token)
     return context.render("account/password.html", form=form, user=context.user)

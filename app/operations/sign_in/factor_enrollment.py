@@ -29,7 +29,7 @@ from app.operations.sign_in.second_factors import (
     decide_mfa_of_user,
     find_methods_of_user,
 )
-from app.operations.sign_in.sessions import end_sessions_of_user, rotate_session_token
+from app.operations.sign_in.sessions import end_access_of_user, end_sessions_of_user, rotate_session_token
 from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn, complete_second_factor
 from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, read, transaction
@@ -279,15 +279,8 @@ def complete_factor_removal(
                     organization=organization.title,
                 )
             )
-    ended = end_sessions_of_user(organization.id, user_id, keep=actor.session_id)
-    grants = revoke_grants_of_user(actor, user_id, reason="second_factor_removed")
-    audit.record_user_event(
-        actor,
-        "second_factor.removed",
-        user_id,
-        before={"method": method},
-        after={"ended_sessions": ended, "ended_grants": grants},
-    )
+    ended = end_access_of_user(actor, user_id, reason="second_factor_removed", keep=actor.session_id)
+    audit.record_user_event(actor, "second_factor.removed", user_id, before={"method": method}, after=ended)
     notify_user(actor, user_id, "second_factor_removed")
     require_active_session(actor)
     return rotate_session_token(actor)

@@ -17,7 +17,6 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from uuid import UUID
 
-from msgspec import Struct
 from sqlalchemy import select
 
 from app import metrics
@@ -29,10 +28,9 @@ from app.models.user import ACTIVE, User
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.directory.users import list_password_schemes, update_user_row
-from app.operations.grants.revocation import revoke_grants_of_user
 from app.operations.mail.notices import notify_user
 from app.operations.sign_in import known_browsers, sign_in_limits
-from app.operations.sign_in.sessions import end_sessions_of_user, rotate_session_token
+from app.operations.sign_in.sessions import end_access_of_user, rotate_session_token
 from app.operations.store import audit, clock, rate_limits
 from app.operations.store.transactions import read, transaction
 from app.rules.actor import Actor
@@ -79,13 +77,6 @@ class _HashingQueue:
             self._used -= 1
             self._held.subtract(holder_keys)
             self._held = +self._held
-
-
-class ChangedPassword(Struct, frozen=True):
-    """``token`` is the browser's new session cookie, ``ended_sessions`` the number of other sessions ended."""
-
-    token: str | None
-    ended_sessions: int
 
 
 _queue = _HashingQueue((os.cpu_count() or 1) + MAX_WAITING_THREADS)
@@ -142,14 +133,13 @@ def hash_new_password(
         return passwords.hash_password(password)
 
 
-def change_password(actor: Actor, current: str, new: str, *, known_cookie: str = "") -> ChangedPassword:
+def change_password(actor: Actor, current: str, new: str, *, known_cookie: str = "") -> str | None:
     """Change the actor's own password, end their other sessions and revoke their grants (SS-6).
 
-    Only the browser of ``known_cookie``, the known-browsers cookie, remains known. The user is notified by email.
-    Needs the current password (PW-4). Wrong guesses count together with failed sign-ins, so that a stolen
-    session does not allow more of them (LK-1). Raises InvalidInput naming ``current_password`` or
-    ``new_password``, TooManyRequests, and Unavailable when hashing has to wait. Audit:
-    ``user.password_changed``.
+    Return the new session cookie. Only the browser of ``known_cookie``, the known-browsers cookie, remains known. The
+    user is notified by email. Needs the current password (PW-4). Wrong guesses count together with failed sign-ins, so
+    that a stolen session does not allow more of them (LK-1). Raises InvalidInput naming ``current_password`` or
+    ``new_password``, TooManyRequests, and Unavailable when hashing has to wait. Audit: ``user.password_changed``.
     """
     user_id = actor.require_own_account()
     organization = get_organization_by_id(actor.organization_id)
@@ -274,7 +264,7 @@ def _find_credentials(actor: Actor, organization: OrganizationSnapshot) -> tuple
 @transaction
 def _store_password(
     actor: Actor, user_id: UUID, old_hash: str | None, new_hash: str, known_cookie: str
-) -> ChangedPassword:
+) -> str | None:
     is_stored = update_user_row(
         actor.organization_id,
         user_id,
@@ -285,11 +275,8 @@ def _store_password(
     )
     if not is_stored:
         raise Conflict("Your password was just changed in another window. Try again with your new password.")
-    ended = end_sessions_of_user(actor.organization_id, user_id, keep=actor.session_id)
-    grants = revoke_grants_of_user(actor, user_id, reason="password_changed")
-    audit.record_user_event(
-        actor, "user.password_changed", user_id, after={"ended_sessions": ended, "ended_grants": grants}
-    )
+    ended = end_access_of_user(actor, user_id, reason="password_changed", keep=actor.session_id)
+    audit.record_user_event(actor, "user.password_changed", user_id, after=ended)
     known_browsers.forget_browsers_of_user(actor.organization_id, user_id, keep=known_cookie)
     notify_user(actor, user_id, "password_changed")
-    return ChangedPassword(rotate_session_token(actor), ended)
+    return rotate_session_token(actor)

@@ -32,6 +32,7 @@ from app.operations.grants.revocation import (
     expire_codes_of_sessions,
     on_session_replaced,
     on_sessions_ended,
+    revoke_grants_of_user,
 )
 from app.operations.sign_in.pending_sign_ins import delete_pending_sign_ins_of_user
 from app.operations.store import audit, clock
@@ -230,6 +231,19 @@ def end_sessions_of_user(organization_id: str, user_id: UUID, *, keep: UUID | No
     if keep is not None:
         condition &= Session.id != keep
     return end_sessions(organization_id, condition)
+
+
+@transaction
+def end_access_of_user(
+    actor: Actor, user_id: UUID, *, reason: str, keep: UUID | None = None
+) -> dict[str, int]:
+    """End a user's sessions except ``keep``, and revoke their grants (SS-6).
+
+    Call it in the transaction that audits the change. Returns the counts for its event, ``ended_sessions`` and
+    ``ended_grants``.
+    """
+    sessions = end_sessions_of_user(actor.organization_id, user_id, keep=keep)
+    return {"ended_sessions": sessions, "ended_grants": revoke_grants_of_user(actor, user_id, reason=reason)}
 
 
 @transaction

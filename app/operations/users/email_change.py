@@ -18,12 +18,11 @@ from app.models.user import ACTIVE, User
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.directory.users import find_user_by_email, get_user, hold_user, update_user_row
-from app.operations.grants.revocation import revoke_grants_of_user
 from app.operations.mail import emails
 from app.operations.mail.notices import Notice, notify_user
 from app.operations.sign_in.reauthentication import require_active_session, require_fresh_sign_in
 from app.operations.sign_in.second_factors import count_factors
-from app.operations.sign_in.sessions import end_sessions_of_user
+from app.operations.sign_in.sessions import end_access_of_user
 from app.operations.store import audit, rate_limits
 from app.operations.store.rate_limits import Limit, bucket_key
 from app.operations.store.transactions import read, savepoint, transaction
@@ -90,12 +89,11 @@ def on_email_changed(
     """
     # The old mailbox may belong to someone else by now, and links sent there must not set the password.
     account_links.revoke_links(actor.organization_id, user_id)
-    ended = end_sessions_of_user(actor.organization_id, user_id, keep=keep)
-    grants = revoke_grants_of_user(actor, user_id, reason="email_changed")
+    ended = end_access_of_user(actor, user_id, reason="email_changed", keep=keep)
     by_themselves = actor.user_id == user_id
     notice: Notice = "email_changed" if by_themselves else "email_changed_by_administrator"
     notify_user(actor, user_id, notice, to=old, new=new)
-    return {"ended_sessions": ended, "ended_grants": grants}
+    return ended
 
 
 def can_verify_emails() -> bool:

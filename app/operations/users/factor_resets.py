@@ -13,13 +13,12 @@ from app.models.base import is_of_user, is_same
 from app.models.second_factor import AuthenticatorApp, Passkey
 from app.models.user import ACTIVE, RoleAssignment, User
 from app.operations.directory.users import get_user, hold_user
-from app.operations.grants.revocation import revoke_grants_of_user
 from app.operations.mail.notices import notify_user
 from app.operations.sign_in import known_browsers, passkeys, pending_sign_ins, second_factors
 from app.operations.sign_in.actor_access import require_manageable_user
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.sign_in.second_factors import find_methods_of_user
-from app.operations.sign_in.sessions import end_sessions_of_user
+from app.operations.sign_in.sessions import end_access_of_user
 from app.operations.store import audit
 from app.operations.store.transactions import read, transaction
 from app.operations.users.users import parse_user_id
@@ -82,17 +81,12 @@ def reset_user_factors(actor: Actor, user_id: str) -> FactorResetResult:
     methods = remove_all_factors(organization_id, user.id)
     if not methods:
         return FactorResetResult((), 0, 0)
-    sessions = end_sessions_of_user(organization_id, user.id)
-    grants = revoke_grants_of_user(actor, user.id, reason="second_factors_reset")
+    ended = end_access_of_user(actor, user.id, reason="second_factors_reset")
     audit.record_user_event(
-        actor,
-        "second_factors.reset",
-        user.id,
-        before={"methods": list(methods)},
-        after={"ended_sessions": sessions, "ended_grants": grants},
+        actor, "second_factors.reset", user.id, before={"methods": list(methods)}, after=ended
     )
     notify_user(actor, user.id, "second_factors_reset")
-    return FactorResetResult(methods, sessions, grants)
+    return FactorResetResult(methods, ended["ended_sessions"], ended["ended_grants"])
 
 
 @transaction

@@ -12,7 +12,6 @@ from app.models.user import ACTIVE, User
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.directory.users import find_user_by_email, hold_user, update_user_row
-from app.operations.grants.revocation import revoke_grants_of_user
 from app.operations.mail import emails
 from app.operations.mail.emails import open_payload
 from app.operations.mail.notices import notify_user
@@ -21,7 +20,7 @@ from app.operations.sign_in.actor_access import require_manageable_user
 from app.operations.sign_in.passwords import hash_new_password
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.sign_in.second_factors import FactorCount, count_factors
-from app.operations.sign_in.sessions import end_sessions_of_user
+from app.operations.sign_in.sessions import end_access_of_user
 from app.operations.store import audit, clock, outbox, rate_limits
 from app.operations.store.outbox import DeliveryRejected, Message
 from app.operations.store.rate_limits import Limit, bucket_key, network_limits
@@ -277,13 +276,9 @@ def _store_password(
     if not is_stored:
         raise _reset_ended()
     revoked = revoke_unverified_state(actor, user_id) if reset.is_mailed else RevokedState()
-    ended = end_sessions_of_user(actor.organization_id, user_id)
-    grants = revoke_grants_of_user(actor, user_id, reason="password_forgotten")
+    ended = end_access_of_user(actor, user_id, reason="password_forgotten")
     audit.record_user_event(
-        actor,
-        "user.password_reset",
-        user_id,
-        after={"ended_sessions": ended, "ended_grants": grants, "ended_consents": revoked.consents},
+        actor, "user.password_reset", user_id, after={**ended, "ended_consents": revoked.consents}
     )
     remaining = count_factors(actor.organization_id, user_id)
     notify_user(

@@ -21,10 +21,9 @@ from app.operations.directory.users import (
     snapshot_of,
     update_user_row,
 )
-from app.operations.grants.revocation import revoke_grants_of_user
 from app.operations.sign_in.actor_access import require_manageable_user
 from app.operations.sign_in.second_factors import find_methods_of_user, find_methods_of_users
-from app.operations.sign_in.sessions import end_sessions_of_user
+from app.operations.sign_in.sessions import end_access_of_user
 from app.operations.store import audit
 from app.operations.store.rows import Page, PageQuery, PageRequest
 from app.operations.store.text_search import contains_part, searched_part, take_search_slot
@@ -216,12 +215,10 @@ def disable_user(actor: Actor, user_id: UUID) -> UserSnapshot:
     user = require_manageable_user(actor, user_id)
     require_other_administrators_everywhere(actor.organization_id, user_id)
     if _set_status(actor, user_id, DISABLED):
-        ended = end_sessions_of_user(actor.organization_id, user_id)
-        grants = revoke_grants_of_user(actor, user_id, reason="user_disabled")
+        ended = end_access_of_user(actor, user_id, reason="user_disabled")
         # A link that was sent before must not work again once the user is enabled.
         account_links.revoke_links(actor.organization_id, user_id)
-        after = {"status": DISABLED, "ended_sessions": ended, "ended_grants": grants}
-        audit.record_user_event(actor, "user.disabled", user.id, after=after)
+        audit.record_user_event(actor, "user.disabled", user.id, after={"status": DISABLED, **ended})
     return get_user(actor.organization_id, user_id)
 
 
