@@ -30,7 +30,7 @@ from app.operations.organizations.administrators import add_administrator
 from app.operations.organizations.organizations import insert_organization
 from app.operations.organizations.setup import SetupResult, complete_setup, is_set_up
 from app.operations.sign_in.passwords import hash_new_password
-from app.operations.sign_in.sign_in import SignedIn, sign_in
+from app.operations.sign_in.sign_in import Browser, SignedIn, sign_in
 from app.operations.store import clock
 from app.rules.actor import Actor
 from app.rules.directory.permissions import PERMISSIONS, ROOT_ONLY
@@ -202,7 +202,9 @@ class Factory:
     def sign_in(self, user: MadeUser, http: FlaskClient | None = None) -> SignedIn:
         """Start a session of the user, and set its cookie in the browser of ``http`` if given."""
         with self._context():
-            signed_in = sign_in(user.organization.id, user.email, user.password, user_agent="tests")
+            signed_in = sign_in(
+                user.organization.id, user.email, user.password, browser=Browser(user_agent="tests")
+            )
             assert isinstance(signed_in, SignedIn), signed_in
             if http is not None:
                 http.set_cookie(self.cookie_name(user.organization), signed_in.token, domain="localhost")

@@ -12,6 +12,7 @@ from app.account.forms import ChangePasswordForm, ForgotPasswordForm, ResetPassw
 from app.account.sign_in import open_request
 from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.sign_in.passwords import change_password
+from app.operations.sign_in.sign_in import Browser
 from app.operations.users.password_resets import (
     ResetEnded,
     find_reset,
@@ -82,8 +83,9 @@ def reset_password_page(organization: str, token: str) -> Response:
                 form.password.data,
                 ip_address=request.remote_addr,
                 request_id=request_id(),
-                known_cookie=known_browser(org.id),
-                user_agent=request.headers.get("User-Agent", ""),
+                browser=Browser(
+                    user_agent=request.headers.get("User-Agent", ""), known_cookie=known_browser(org.id)
+                ),
             )
             query = urlencode({**parameters, "reset": "factors" if done.ended else "1"})
             response = redirect(f"/organizations/{org.slug}/login?{query}", 303)

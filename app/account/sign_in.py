@@ -141,7 +141,14 @@ def sign_in_page(organization: str) -> Response:
 def _sign_in(
     organization: OrganizationSnapshot, pending: AuthorizationRequestRecord | None, form: SignInForm
 ) -> Response:
-    outcome = sign_in_with_password(organization, form.email.data, form.password.data)
+    outcome = sign_in(
+        organization.id,
+        form.email.data,
+        form.password.data,
+        ip_address=request.remote_addr,
+        request_id=request_id(),
+        browser=current_browser(organization),
+    )
     if not isinstance(outcome, SignInRefused):
         return continue_sign_in(organization, outcome, pending)
     if outcome.reason == "mismatch":
@@ -171,23 +178,6 @@ def sign_out(organization: str) -> Response:
     response = redirect(request.path, 303)
     clear_sign_in(response, org.id)
     return response
-
-
-def sign_in_with_password(
-    organization: OrganizationSnapshot, email: str, password: str
-) -> SignedIn | SecondStepRequired | SignInRefused:
-    """Check the password for this browser."""
-    return sign_in(
-        organization.id,
-        email,
-        password,
-        ip_address=request.remote_addr,
-        user_agent=request.headers.get("User-Agent", ""),
-        request_id=request_id(),
-        replaces=sign_in_token(organization.id),
-        browser_id=browser_id(),
-        known_cookie=known_browser(organization.id),
-    )
 
 
 def continue_sign_in(

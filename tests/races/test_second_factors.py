@@ -24,7 +24,8 @@ def waiting(app: Flask, user: object, number: int) -> list[str]:
     """Return this number of pending sign-ins of the user, each in its own browser."""
     with app.app_context():
         found = [
-            sign_in(user.organization.id, user.email, PASSWORD, browser_id=f"b{n}") for n in range(number)
+            sign_in(user.organization.id, user.email, PASSWORD, browser=Browser(f"b{n}"))
+            for n in range(number)
         ]
     return [step.token for step in found if isinstance(step, SecondStepRequired)]
 

@@ -15,7 +15,7 @@ def test_tn10_same_email_is_another_user_in_each_organization(context: Flask, ma
     there = make.user(globex, email="ada@example.com")
     assert here.id != there.id
     deletion.delete_user(make.actor(acme), here.public_id)
-    gone = sign_in(acme.id, here.email, here.password, user_agent="tests")
-    never = sign_in(acme.id, "nobody@example.com", here.password, user_agent="tests")
+    gone = sign_in(acme.id, here.email, here.password)
+    never = sign_in(acme.id, "nobody@example.com", here.password)
     assert not isinstance(gone, SignedIn) and gone == never, "the response reveals the other user"
-    assert isinstance(sign_in(globex.id, there.email, there.password, user_agent="tests"), SignedIn)
+    assert isinstance(sign_in(globex.id, there.email, there.password), SignedIn)

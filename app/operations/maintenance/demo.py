@@ -39,7 +39,7 @@ from app.operations.organizations.administrators import add_administrator
 from app.operations.organizations.organizations import create_organization
 from app.operations.organizations.setup import complete_setup, is_set_up
 from app.operations.sign_in.passwords import hash_new_password
-from app.operations.sign_in.sign_in import sign_in
+from app.operations.sign_in.sign_in import Browser, sign_in
 from app.operations.store import clock
 from app.operations.store.transactions import transaction
 from app.operations.store.usage_counters import (
@@ -273,7 +273,8 @@ def _create_traffic(organization: OrganizationSnapshot, users: list[DemoUser], c
     web, calendar, mobile, reports = client_ids
     for number, user in enumerate(users):
         agent = _USER_AGENTS[number % len(_USER_AGENTS)]
-        sign_in(organization.id, user.email, user.password, ip_address=_ADDRESS, user_agent=agent)
+        browser = Browser(user_agent=agent)
+        sign_in(organization.id, user.email, user.password, ip_address=_ADDRESS, browser=browser)
         # Ada has not used the demo app yet, so it asks her for consent.
         for client_id in (web, mobile) if number else (calendar, mobile):
             answer = _authorize(organization, user, client_id)

@@ -40,7 +40,7 @@ from app.operations.organizations.administrators import add_administrator
 from app.operations.organizations.organizations import insert_organization
 from app.operations.sign_in.passwords import hash_new_password
 from app.operations.sign_in.sessions import find_session
-from app.operations.sign_in.sign_in import SignedIn, sign_in
+from app.operations.sign_in.sign_in import Browser, SignedIn, sign_in
 from app.operations.store import clock
 from app.operations.store.outbox import Message
 from app.operations.store.transactions import count_changed, read, transaction
@@ -239,7 +239,9 @@ def _fill(actor: Actor, slug: str, key: str) -> IsolationOrganization:
     scopes.add_scopes(system, [f"{marker}/plain"])
     initial_access_tokens.create_registration_token(system, {"name": marker})
     roles.create_role(system, {"id": f"r{marker[:20]}", "name": marker, "permissions": []})
-    outcome = sign_in(key, f"{marker}@isolation.invalid", password, user_agent="isolation check")
+    outcome = sign_in(
+        key, f"{marker}@isolation.invalid", password, browser=Browser(user_agent="isolation check")
+    )
     if not isinstance(outcome, SignedIn):
         raise Unavailable("The isolation check could not sign in.")
     return IsolationOrganization(

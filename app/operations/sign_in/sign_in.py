@@ -251,17 +251,13 @@ def sign_in(
     password: str,
     *,
     ip_address: str | None = None,
-    user_agent: str = "",
     request_id: str | None = None,
-    replaces: str | None = None,
-    browser_id: str = "",
-    known_cookie: str = "",
+    browser: Browser = Browser(),
 ) -> SignedIn | SecondStepRequired | SignInRefused:
     """Sign a user in with a password.
 
-    A wrong password is a result, not an exception. ``replaces``, ``browser_id`` and ``known_cookie`` are described
-    at ``Browser``. Failures count towards the limits in ``sign_in_limits``. Raises Unavailable when too many
-    passwords are being hashed, or hashing would have to wait for over two seconds. Audit: as
+    A wrong password is a result, not an exception. Failures count towards the limits in ``sign_in_limits``. Raises
+    Unavailable when too many passwords are being hashed, or hashing would have to wait for over two seconds. Audit: as
     ``complete_first_factor``, or ``sign_in.failed``, sampled once an account exceeds its limit.
     """
     organization = get_organization_by_id(organization_id, fresh=False)
@@ -273,7 +269,7 @@ def sign_in(
     if not _accepts_passwords(organization):
         return SignInRefused("password_off")
     canonical = canonical_email(email)
-    account, known_browser_id = _find_account(organization, canonical or "", known_cookie)
+    account, known_browser_id = _find_account(organization, canonical or "", browser.known_cookie)
     attempt = sign_in_limits.claim_password_attempt(
         organization, email, ip_address=ip_address, browser=known_browser_id
     )
@@ -299,7 +295,7 @@ def sign_in(
             account,
             renewed_hash,
             attempts=result.attempts,
-            browser=Browser(browser_id, user_agent, replaces, known_cookie),
+            browser=browser,
         )
         if accepted is not None:
             return accepted

@@ -21,6 +21,7 @@ from app.operations.sign_in.passwords import hash_new_password
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.sign_in.second_factors import FactorCount, count_factors
 from app.operations.sign_in.sessions import end_access_of_user
+from app.operations.sign_in.sign_in import Browser
 from app.operations.store import audit, clock, outbox, rate_limits
 from app.operations.store.outbox import DeliveryRejected, Message
 from app.operations.store.rate_limits import Limit, bucket_key, network_limits
@@ -153,8 +154,7 @@ def reset_password(
     *,
     ip_address: str | None = None,
     request_id: str | None = None,
-    known_cookie: str = "",
-    user_agent: str = "",
+    browser: Browser = Browser(),
 ) -> PasswordResetResult:
     """Set the new password, and end the user's sessions and grants. The user is not signed in.
 
@@ -176,7 +176,7 @@ def reset_password(
         ip_address=ip_address,
     )
     actor = Actor.anonymous(organization.id, ip_address, request_id)
-    return _store_password(actor, reset, new_hash, known_cookie, user_agent)
+    return _store_password(actor, reset, new_hash, browser)
 
 
 def register_recovery_delivery() -> None:
@@ -256,7 +256,7 @@ def deliver_reset_link(message: Message) -> None:
 
 @transaction
 def _store_password(
-    actor: Actor, reset: AccountLinkRecord, new_hash: str, known_cookie: str, user_agent: str
+    actor: Actor, reset: AccountLinkRecord, new_hash: str, browser: Browser
 ) -> PasswordResetResult:
     user_id = reset.user_id
     values = {"email_verified": True} if reset.is_mailed else {}
@@ -291,9 +291,9 @@ def _store_password(
     sign_in_limits.clear_failed_attempts(
         actor.organization_id, reset.email_canonical, ip_address=actor.ip_address
     )
-    known_browsers.forget_browsers_of_user(actor.organization_id, user_id, keep=known_cookie)
+    known_browsers.forget_browsers_of_user(actor.organization_id, user_id, keep=browser.known_cookie)
     known_cookie = known_browsers.remember_browser(
-        actor, user_id, known_cookie, user_agent=user_agent, has_signed_in_before=False
+        actor, user_id, browser.known_cookie, user_agent=browser.user_agent, has_signed_in_before=False
     )
     return PasswordResetResult(known_cookie, revoked.factors)
 

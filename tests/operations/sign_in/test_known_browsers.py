@@ -14,7 +14,7 @@ from app.models.session import KnownBrowser
 from app.operations.maintenance.janitor import purge_expired
 from app.operations.sign_in import known_browsers
 from app.operations.sign_in.passwords import change_password
-from app.operations.sign_in.sign_in import SignedIn, sign_in
+from app.operations.sign_in.sign_in import Browser, SignedIn, sign_in
 from app.operations.store import clock
 from app.operations.users.deletion import delete_user
 from app.operations.users.password_resets import issue_reset_link, reset_password
@@ -30,9 +30,10 @@ pytestmark = pytest.mark.usefixtures("context")
 FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:141.0) Gecko/20100101 Firefox/141.0"
 
 
-def sign_in_from(user: Any, known: str = "", **more: Any) -> SignedIn:
+def sign_in_from(user: Any, known: str = "", user_agent: str = "") -> SignedIn:
+    browser = Browser(known_cookie=known, user_agent=user_agent)
     outcome = sign_in(
-        user.organization.id, user.email, user.password, ip_address="192.0.2.7", known_cookie=known, **more
+        user.organization.id, user.email, user.password, ip_address="192.0.2.7", browser=browser
     )
     assert isinstance(outcome, SignedIn)
     return outcome

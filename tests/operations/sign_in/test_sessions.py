@@ -22,7 +22,7 @@ from app.operations.sign_in.sessions import (
     rotate_session_token,
     start_session,
 )
-from app.operations.sign_in.sign_in import sign_in
+from app.operations.sign_in.sign_in import Browser, sign_in
 from app.rules.errors import Forbidden, NotFound
 from app.rules.identifiers import new_token
 from tests.factories import PASSWORD
@@ -87,7 +87,7 @@ def test_cookie_value_with_other_organization_is_rejected(make: Any, ada: Any) -
 def test_new_sign_in_invalidates_the_previous_cookie(make: Any, acme: Any, ada: Any) -> None:
     """SS-2: session fixation. A planted cookie is worthless once the victim signs in."""
     planted = make.sign_in(ada).token
-    fresh = sign_in(acme.id, ada.email, PASSWORD, replaces=planted)
+    fresh = sign_in(acme.id, ada.email, PASSWORD, browser=Browser(replaces=planted))
     assert not is_active(planted)
     assert is_active(fresh.token)
 

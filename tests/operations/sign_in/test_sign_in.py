@@ -20,7 +20,7 @@ from app.operations.organizations.organizations import update_organization
 from app.operations.sign_in import passwords
 from app.operations.sign_in import sign_in as sign_in_module
 from app.operations.sign_in.sessions import find_session
-from app.operations.sign_in.sign_in import SignedIn, SignInRefused, sign_in
+from app.operations.sign_in.sign_in import Browser, SignedIn, SignInRefused, sign_in
 from app.operations.users.users import disable_user, enable_user
 from app.rules.identifiers import digest
 from app.rules.sign_in import passwords as rule
@@ -51,7 +51,7 @@ def attempt_sign_in(
 
 
 def test_right_password_starts_session_stored_as_digest(acme: Any, ada: Any) -> None:
-    outcome = attempt_sign_in(acme, password=PASSWORD, user_agent="Firefox")
+    outcome = attempt_sign_in(acme, password=PASSWORD, browser=Browser(user_agent="Firefox"))
     assert isinstance(outcome, SignedIn)
     row = db.session.scalars(select(Session)).one()
     assert (row.user_id, row.digest, row.address) == (ada.id, digest(outcome.token), "203.0.113.9")

@@ -18,7 +18,7 @@ from app.models.audit import AuditEvent
 from app.models.session import Attempt
 from app.operations.sign_in import passwords
 from app.operations.sign_in import sign_in as sign_in_module
-from app.operations.sign_in.sign_in import SignedIn, sign_in
+from app.operations.sign_in.sign_in import Browser, SignedIn, sign_in
 from app.operations.sign_in.sign_in_limits import (
     MAX_FAILURES_PER_ACCOUNT,
     MAX_FAILURES_PER_NETWORK,
@@ -59,7 +59,9 @@ def attempt_sign_in(
     ip_address: str = HERE,
     known_cookie: str = "",
 ) -> Any:
-    return sign_in(organization.id, email, password, ip_address=ip_address, known_cookie=known_cookie)
+    return sign_in(
+        organization.id, email, password, ip_address=ip_address, browser=Browser(known_cookie=known_cookie)
+    )
 
 
 def record_failures(organization: Any, bucket: bytes, failures: int) -> None:

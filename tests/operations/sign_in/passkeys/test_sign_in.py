@@ -41,7 +41,7 @@ def refused(reason: Any) -> PasskeyRefused:
 
 def begin_second_step(organization: Any, email: str) -> str:
     """Return the token of a sign-in after its right password."""
-    outcome = sign_in_with_password(organization.id, email, PASSWORD, browser_id=HERE.id)
+    outcome = sign_in_with_password(organization.id, email, PASSWORD, browser=HERE)
     assert isinstance(outcome, SecondStepRequired)
     return outcome.token
 

@@ -40,7 +40,7 @@ def phone(app: Any, ada: Any) -> Authenticator:
 
 def begin_second_step(user: Any, browser: Browser = BROWSER) -> str:
     """Return the token of the pending sign-in after the password."""
-    step = sign_in(user.organization.id, user.email, PASSWORD, browser_id=browser.id)
+    step = sign_in(user.organization.id, user.email, PASSWORD, browser=browser)
     assert isinstance(step, SecondStepRequired), step
     return step.token
 

@@ -47,9 +47,7 @@ def known_browser(ada: Any, phone: Authenticator) -> Browser:
 
 
 def begin_second_step(user: Any, browser: Browser, password: str = PASSWORD) -> str:
-    step = sign_in(
-        user.organization.id, user.email, password, browser_id=browser.id, known_cookie=browser.known_cookie
-    )
+    step = sign_in(user.organization.id, user.email, password, browser=browser)
     assert isinstance(step, SecondStepRequired), step
     return step.token
 
@@ -120,9 +118,7 @@ def test_reset_in_known_browser_keeps_its_own_counter(
     set_rows(SecondFactorTry, failures=0, total=MAX_TOTAL_FAILURES, failed_at=clock.now())
     browser, password = known_browser if is_at_home else THERE, "a wholly different password"
     link = issue_reset_link(make.actor(ada.organization), ada.id).link
-    done = reset_password(
-        ada.organization, link.rpartition("/")[2], password, known_cookie=browser.known_cookie
-    )
+    done = reset_password(ada.organization, link.rpartition("/")[2], password, browser=browser)
     browser = replace(browser, known_cookie=done.known_cookie)
     outcome = verify(ada, begin_second_step(ada, browser, password), phone.code(), browser)
     assert isinstance(outcome, SignedIn) if is_at_home else outcome.is_capped
@@ -130,7 +126,7 @@ def test_reset_in_known_browser_keeps_its_own_counter(
 
 
 def test_browser_known_before_the_factor_counts_as_unknown(app: Any, ada: Any) -> None:
-    before = sign_in(ada.organization.id, ada.email, PASSWORD, browser_id=THERE.id)
+    before = sign_in(ada.organization.id, ada.email, PASSWORD, browser=THERE)
     assert isinstance(before, SignedIn)
     with_app(app, ada)
     guess_codes(ada)
@@ -138,7 +134,7 @@ def test_browser_known_before_the_factor_counts_as_unknown(app: Any, ada: Any) -
 
 
 def test_browser_that_enrolled_the_factor_has_its_own_counter(app: Any, ada: Any) -> None:
-    here = sign_in(ada.organization.id, ada.email, PASSWORD, browser_id=HERE.id)
+    here = sign_in(ada.organization.id, ada.email, PASSWORD, browser=HERE)
     assert isinstance(here, SignedIn)
     new = factor_enrollment.begin_authenticator_app(signed_in_actor(ada))
     phone = Authenticator(app, ada, secret_in(new.otpauth_uri))

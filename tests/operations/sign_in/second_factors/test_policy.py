@@ -42,7 +42,7 @@ def set_policy(make: Any, acme: Any, policy: str, **more: Any) -> None:
 
 def sign_in_step(user: Any) -> Any:
     """Return the result of signing in with the password."""
-    outcome = sign_in(user.organization.id, user.email, PASSWORD, browser_id="b")
+    outcome = sign_in(user.organization.id, user.email, PASSWORD, browser=Browser("b"))
     return outcome.purpose if isinstance(outcome, SecondStepRequired) else type(outcome)
 
 
@@ -82,7 +82,7 @@ def test_enrollment_can_be_postponed_only_during_grace_period(
     """MF-6: the button does not bypass the policy."""
     ada, browser = make.user(acme), Browser("b")
     set_policy(make, acme, "required", grace_period_seconds=DAY)
-    step = sign_in(acme.id, ada.email, PASSWORD, browser_id="b")
+    step = sign_in(acme.id, ada.email, PASSWORD, browser=Browser("b"))
     assert isinstance(step, SecondStepRequired)
     pending = get_pending_sign_in(acme, step.token, "b")
     set_policy(make, acme, "required", grace_period_seconds=0)

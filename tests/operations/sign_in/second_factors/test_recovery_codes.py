@@ -32,7 +32,7 @@ def ada(make: Any) -> Any:
 
 def sign_in_with_code(user: Any, code: str) -> Any:
     """Return the result of signing in with the password and the code."""
-    step = sign_in(user.organization.id, user.email, PASSWORD, browser_id=BROWSER.id)
+    step = sign_in(user.organization.id, user.email, PASSWORD, browser=BROWSER)
     assert isinstance(step, SecondStepRequired), step
     return verify_code(Actor.anonymous(user.organization.id), user.organization, step.token, code, BROWSER)
 
