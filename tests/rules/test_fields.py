@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from app.rules import fields
-from app.rules.directory.attributes import Attribute, require_valid_attributes
+from app.rules.directory.attributes import Attribute, validate_attributes
 from app.rules.errors import MAX_ERRORS, InvalidInput
 from app.rules.fields import MAX_MARKS, MAX_UNKNOWN, ValidationErrors, find_unknown, text_problem
 from app.rules.organizations.instance_limits import merge_bounds
@@ -64,6 +64,12 @@ def test_number_of_unknown_field_errors_is_limited() -> None:
     assert len(findings.errors) == MAX_UNKNOWN
 
 
+def raise_errors(check: Callable[[ValidationErrors], object]) -> None:
+    errors = ValidationErrors()
+    check(errors)
+    errors.raise_if_any()
+
+
 MANY = {f"name{number}": 1 for number in range(2_000)}
 
 
@@ -75,8 +81,10 @@ MANY = {f"name{number}": 1 for number in range(2_000)}
         lambda: merge_settings({}, {"user_permissions": {"roles": {"support": MANY}}}, {}),
         lambda: merge_settings({}, {"user_profile": {"attributes": [MANY]}}, {}),
         lambda: merge_bounds({}, MANY),
-        lambda: require_valid_attributes([Attribute("team", "Team", "string")], MANY, {}),
-        lambda: validate_profile(MANY),
+        lambda: raise_errors(
+            lambda errors: validate_attributes([Attribute("team", "Team", "string")], MANY, {}, errors)
+        ),
+        lambda: raise_errors(lambda errors: validate_profile(MANY, errors)),
     ],
 )
 def test_answer_to_thousands_of_unknown_fields_is_short(

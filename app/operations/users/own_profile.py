@@ -11,8 +11,8 @@ from app.operations.directory.users import MAX_NAME_LENGTH, UserSnapshot, get_us
 from app.operations.store import audit
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
-from app.rules.directory.attributes import attributes_of, require_valid_attributes
-from app.rules.errors import Conflict, Forbidden, InvalidInput, PreconditionFailed
+from app.rules.directory.attributes import attributes_of, validate_attributes
+from app.rules.errors import Conflict, Forbidden, PreconditionFailed
 from app.rules.fields import ValidationErrors, text_problem
 from app.rules.users.profile import validate_profile
 
@@ -47,14 +47,18 @@ def change_profile(
         raise Forbidden(
             "Your organization doesn't let members change their profile. Contact your administrator."
         )
-    new = _validate(name.strip(), profile)
+    name = name.strip()
     user = get_user(actor.organization_id, user_id)
-    definitions = attributes_of(get_organization_by_id(actor.organization_id).settings)
+    errors = ValidationErrors()
+    errors.add_problem("name", text_problem(name, max_length=MAX_NAME_LENGTH))
+    claims = validate_profile(profile, errors)
     kept = dict(user.attributes)
     if attributes is not None:
-        kept = require_valid_attributes(definitions, attributes, user.attributes, by_user=True)
-    current = {"name": user.name, **user.profile}
-    current, new = {**current, "attributes": dict(user.attributes)}, {**new, "attributes": kept}
+        definitions = attributes_of(get_organization_by_id(actor.organization_id).settings)
+        kept = validate_attributes(definitions, attributes, user.attributes, errors, by_user=True)
+    errors.raise_if_any()
+    current = {"name": user.name, **user.profile, "attributes": dict(user.attributes)}
+    new = {"name": name, **claims, "attributes": kept}
     changed = sorted(key for key in {*current, *new} if current.get(key) != new.get(key))
     if not changed:
         return user
@@ -64,8 +68,8 @@ def change_profile(
         actor.organization_id,
         user.id,
         User.version == user.version,
-        name=new["name"],
-        profile={key: value for key, value in new.items() if key not in ("name", "attributes")},
+        name=name,
+        profile=claims,
         attributes=kept,
     )
     if not is_stored:
@@ -78,14 +82,3 @@ def change_profile(
         after={key: new.get(key) for key in changed},
     )
     return get_user(actor.organization_id, user.id)
-
-
-def _validate(name: str, profile: Mapping[str, Any]) -> dict[str, Any]:
-    findings = ValidationErrors()
-    findings.add_problem("name", text_problem(name, max_length=MAX_NAME_LENGTH))
-    try:
-        checked = validate_profile(profile)
-    except InvalidInput as error:
-        raise InvalidInput.of((*findings.errors, *error.errors)) from error
-    findings.raise_if_any()
-    return {"name": name, **checked}

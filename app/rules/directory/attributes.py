@@ -14,7 +14,6 @@ from typing import Any
 
 from msgspec import Struct
 
-from app.rules.errors import InvalidInput
 from app.rules.fields import (
     MAX_UNKNOWN,
     FieldProblem,
@@ -136,17 +135,6 @@ def validate_attributes(
                 errors.add(f"attributes.{key}", "required", f"{attribute.name} is required.")
         elif not errors.add_problem(f"attributes.{key}", attribute_problem(attribute, value)):
             values[key] = value
-    return values
-
-
-def require_valid_attributes(
-    attributes: Iterable[Attribute], sent: Any, stored: Mapping[str, Any], *, by_user: bool = False
-) -> dict[str, Any]:
-    """Return the values to store, as ``validate_attributes``. Raises InvalidInput naming every wrong one."""
-    errors = ValidationErrors()
-    values = validate_attributes(attributes, sent, stored, errors, by_user=by_user)
-    if errors.errors:
-        raise InvalidInput.of(errors.errors)
     return values
 
 

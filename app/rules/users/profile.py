@@ -11,7 +11,7 @@ from zoneinfo import available_timezones
 
 from app.rules.clients.redirect_uris import web_url_problem
 from app.rules.directory.attributes import Attribute, validate_attributes
-from app.rules.errors import Conflict, InvalidInput
+from app.rules.errors import Conflict
 from app.rules.fields import FieldProblem, ValidationErrors, text_problem, type_name
 from app.rules.mail.email_addresses import canonical_email, email_problem
 from app.rules.shapes import OneOf, Rule, SchemaOnly, Shape, Text, check_shape, described
@@ -84,24 +84,24 @@ class UserChange(Shape):
     ) = None
 
 
-def validate_profile(sent: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the profile to store: each claim with a value, in its standard form.
+def validate_profile(
+    sent: Mapping[str, Any], errors: ValidationErrors, *, prefix: str = ""
+) -> dict[str, Any]:
+    """Return the profile to store: each claim with a value, in its standard form. Empty claims are left out.
 
-    ``sent`` maps claims to values, ``address`` to a mapping of its parts. Empty claims are left out. Raises
-    InvalidInput naming every wrong one, a part of the address as ``address.country``.
+    ``sent`` maps claims to values, ``address`` to a mapping of its parts. Wrong claims are added to ``errors`` with
+    ``prefix`` before its name, a part of the address as ``address.country``.
     """
-    errors = ValidationErrors()
     profile: dict[str, Any] = {}
     for name, check in CHECKS.items():
         value = _strip(name, sent.get(name))
-        if value and not errors.add_problem(name, check(value)):
+        if value and not errors.add_problem(f"{prefix}{name}", check(value)):
             profile[name] = value
-    address = _validate_address(errors, sent.get("address") or {})
+    address = _validate_address(errors, sent.get("address") or {}, f"{prefix}address")
     if address:
         profile["address"] = address
     for name in sent.keys() - {*CHECKS, "address"}:
-        errors.add(name[:100], "unknown_field", "A profile doesn't have this claim.")
-    errors.raise_if_any()
+        errors.add(f"{prefix}{name[:100]}", "unknown_field", "A profile doesn't have this claim.")
     return profile
 
 
@@ -173,12 +173,12 @@ def _strip(name: str, value: Any) -> Any:
     return value.translate(_PHONE_DECORATION) if name == "phone_number" else value.strip()
 
 
-def _validate_address(errors: ValidationErrors, sent: Any) -> dict[str, str]:
+def _validate_address(errors: ValidationErrors, sent: Any, field: str) -> dict[str, str]:
     if not isinstance(sent, Mapping):
-        errors.add("address", "wrong_type", f"This must be an object, not {type_name(sent)}.")
+        errors.add(field, "wrong_type", f"This must be an object, not {type_name(sent)}.")
         return {}
     for part in sent.keys() - set(ADDRESS_PARTS):
-        errors.add(f"address.{part[:64]}", "unknown_field", "An address doesn't have this part.")
+        errors.add(f"{field}.{part[:64]}", "unknown_field", "An address doesn't have this part.")
     address = {}
     for part in ADDRESS_PARTS:
         has_lines = part in {"formatted", "street_address"}
@@ -187,7 +187,7 @@ def _validate_address(errors: ValidationErrors, sent: Any) -> dict[str, str]:
         problem = (
             text_problem(value, max_length=500 if has_lines else 100, multiline=has_lines) if value else None
         )
-        if value and not errors.add_problem(f"address.{part}", problem):
+        if value and not errors.add_problem(f"{field}.{part}", problem):
             address[part] = value
     return address
 
@@ -218,22 +218,12 @@ def _values(
     if "name" in fields:
         values["name"] = fields["name"] or ""
     if "profile" in fields:
-        values["profile"] = _validate_profile_field(fields["profile"], errors)
+        profile = fields["profile"] if isinstance(fields["profile"], Mapping) else {}
+        values["profile"] = validate_profile(profile, errors, prefix="profile.")
     if isinstance(fields.get("attributes", 0), Mapping | None):
         values["attributes"] = validate_attributes(attributes, fields["attributes"] or {}, {}, errors)
     errors.raise_if_any()
     return values
-
-
-def _validate_profile_field(sent: Any, errors: ValidationErrors) -> dict[str, Any]:
-    if not isinstance(sent, Mapping):
-        return {}
-    try:
-        return validate_profile(sent)
-    except InvalidInput as invalid:
-        for error in invalid.errors:
-            errors.add(f"profile.{error.field}", error.code, error.message)
-        return {}
 
 
 CHECKS: Mapping[str, Check] = {

@@ -11,7 +11,6 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from app.rules.directory.attributes import Attribute, validate_attributes
-from app.rules.errors import InvalidInput
 from app.rules.fields import ValidationErrors, find_unknown, text_problem, type_name
 from app.rules.languages.translation import lazy_gettext
 from app.rules.mail.email_addresses import canonical_email
@@ -167,12 +166,7 @@ def _profile(given: Mapping[str, Any], found: ValidationErrors) -> dict[str, Any
     if not isinstance(address, Mapping):
         found.add("address", "wrong_type", f"This must be an object, not {type_name(address)}.")
         address = {}
-    try:
-        return validate_profile(claims | {"address": {**address, **parts}})
-    except InvalidInput as invalid:
-        for error in invalid.errors:
-            found.add(error.field, error.code, error.message)
-        return {}
+    return validate_profile(claims | {"address": {**address, **parts}}, found)
 
 
 def _attributes(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from app.rules.errors import InvalidInput
+from app.rules.fields import ValidationErrors
 from app.rules.tokens.claims import PROFILE_CLAIMS
 from app.rules.users.profile import CHECKS, validate_profile
 from tests.support.cases import each
@@ -36,18 +37,25 @@ WHOLE: dict[str, Any] = {
 }
 
 
+def validated(sent: dict[str, Any]) -> dict[str, Any]:
+    errors = ValidationErrors()
+    profile = validate_profile(sent, errors)
+    errors.raise_if_any()
+    return profile
+
+
 def test_profile_covers_every_standard_claim() -> None:
     """Includes all claims except those with columns of their own and those set by the server."""
-    assert validate_profile(WHOLE) == WHOLE
+    assert validated(WHOLE) == WHOLE
     elsewhere = {"sub", "name", "updated_at", "email", "email_verified", "phone_number_verified"}
     assert {*CHECKS, "address"} == set(PROFILE_CLAIMS) - elsewhere
 
 
 def test_empty_claims_are_left_out() -> None:
     empty = dict.fromkeys(CHECKS, "") | {"nickname": "  ", "address": {"country": " "}}
-    assert validate_profile(empty) == {}
-    assert validate_profile({}) == {}
-    assert validate_profile({"nickname": None, "address": None}) == {}
+    assert validated(empty) == {}
+    assert validated({}) == {}
+    assert validated({"nickname": None, "address": None}) == {}
 
 
 @each(
@@ -64,7 +72,7 @@ def test_empty_claims_are_left_out() -> None:
     ],
 )
 def test_claim_is_stored_in_standard_form(name: str, typed: str, stored: str) -> None:
-    assert validate_profile({name: typed}) == {name: stored}
+    assert validated({name: typed}) == {name: stored}
 
 
 @each(
@@ -100,11 +108,11 @@ def test_claim_is_stored_in_standard_form(name: str, typed: str, stored: str) ->
 )
 def test_invalid_claim_is_rejected_by_name(field: str, sent: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput) as error_info:
-        validate_profile(sent)
+        validated(sent)
     assert [error.field for error in error_info.value.errors] == [field]
 
 
 def test_all_invalid_claims_are_reported_together() -> None:
     with pytest.raises(InvalidInput) as error_info:
-        validate_profile({"locale": "?", "birthdate": "?", "address": {"country": "x" * 200}})
+        validated({"locale": "?", "birthdate": "?", "address": {"country": "x" * 200}})
     assert {error.field for error in error_info.value.errors} == {"locale", "birthdate", "address.country"}
