@@ -10,17 +10,17 @@ from wtforms.validators import InputRequired, Length
 
 from app.operations.organizations.administrators import (
     add_administrator,
+    count_role_holders,
     get_administrator,
     list_administrators,
+    list_role_holders,
     remove_administrator,
 )
 from app.operations.organizations.roles import (
     RoleRecord,
-    count_holders,
     create_role,
     delete_role,
     get_role,
-    list_role_holders,
     list_roles,
     update_role,
 )
@@ -128,7 +128,7 @@ def _matrix(context: PortalContext) -> dict[str, Any]:
     return {
         "records": records,
         "matrix": list(nouns.items()),
-        "holders": count_holders(context.actor) if reads_admins else {},
+        "holders": count_role_holders(context.actor) if reads_admins else {},
         "admin": ADMIN,
     }
 

@@ -1,18 +1,23 @@
-"""Administrators of an organization: role assignments of its own users or of users of the root organization."""
+"""Administrators of an organization: role assignments of its own users or of users of the root organization.
+
+A role that a user has, or is invited to, cannot be removed.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
 
 from msgspec import Struct
-from sqlalchemy import and_, delete, select
+from sqlalchemy import and_, delete, func, select
 
 from app.extensions import db
 from app.models.base import has_key
 from app.models.organization import Organization
-from app.models.user import RoleAssignment, User
+from app.models.user import Invitation, RoleAssignment, User
+from app.operations.directory.lookups import get_organization_by_id
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.directory.users import (
     UserSnapshot,
@@ -23,10 +28,10 @@ from app.operations.directory.users import (
 )
 from app.operations.sign_in.actor_access import enter_organization, require_role_permissions
 from app.operations.store import audit
-from app.operations.store.rows import Page, PageRequest, get_row, make_record, read_page
+from app.operations.store.rows import Page, PageRequest, count_rows, get_row, make_record, read_page
 from app.operations.store.text_search import take_search_slot
 from app.operations.store.transactions import count_changed, read, transaction
-from app.operations.users.invitations import NewInvitation, create_invitation
+from app.operations.users.invitations import NewInvitation, create_invitation, open_invitation_condition
 from app.operations.users.role_assignments import (
     announce_role,
     assign_role,
@@ -36,13 +41,20 @@ from app.operations.users.role_assignments import (
 from app.operations.users.users import where_user_matches
 from app.rules.actor import Actor
 from app.rules.directory.permissions import ADMIN, MEMBER, effective_roles
-from app.rules.errors import InvalidInput, NotFound, PreconditionFailed
+from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
 from app.rules.fields import ValidationErrors
 from app.rules.identifiers import HasPublicId, parse_public_id, public_id
+from app.rules.languages.translation import lazy_gettext
 from app.rules.organizations.organizations import MAX_NAME_LENGTH, check_email_and_name
+from app.rules.organizations.settings import ROLES_PATH
 from app.rules.shapes import SchemaOnly, Shape, Text, check_shape, described
 from app.rules.versions import ExpectedVersion, compute_version, is_expected
 
+MAX_HOLDERS_SHOWN = 20
+# The user of a role assignment.
+_IS_HOLDER = and_(
+    User.organization_id == RoleAssignment.user_organization_id, User.id == RoleAssignment.user_id
+)
 _SYNONYMS = {"mail": "email", "user": "user_id", "id": "user_id", "roles": "role"}
 
 
@@ -236,12 +248,7 @@ def _assignments(organization: OrganizationSnapshot) -> Any:
             User.status,
             Organization.slug,
         )
-        .join(
-            User,
-            and_(
-                User.organization_id == RoleAssignment.user_organization_id, User.id == RoleAssignment.user_id
-            ),
-        )
+        .join(User, _IS_HOLDER)
         .join(Organization, Organization.id == RoleAssignment.user_organization_id)
         .where(RoleAssignment.organization_id == organization.id)
     )
@@ -256,3 +263,83 @@ def _record(organization: OrganizationSnapshot, row: Any) -> AdministratorRecord
     return make_record(
         AdministratorRecord, row, organization_slug=organization.slug, user_organization=row.slug
     )
+
+
+class RoleHolders(Struct, frozen=True):
+    """The number of users with the role, and the emails of those who have had it longest."""
+
+    count: int
+    first: tuple[str, ...]
+
+
+@read
+def list_role_holders(actor: Actor, role: str) -> RoleHolders:
+    """Return the users with a role in the actor's organization, including users of root. Raises Forbidden."""
+    actor.require("admins:read")
+    mine = (RoleAssignment.organization_id == actor.organization_id, RoleAssignment.role == role)
+    first = db.session.scalars(
+        select(User.email)
+        .join(RoleAssignment, _IS_HOLDER)
+        .where(*mine)
+        .order_by(RoleAssignment.id)
+        .limit(MAX_HOLDERS_SHOWN)
+    )
+    return RoleHolders(count_rows(select(RoleAssignment.id).where(*mine)), tuple(first))
+
+
+@read
+def count_role_holders(actor: Actor) -> dict[str, int]:
+    """Return the number of users with each role that anyone has, including users of root. Raises Forbidden."""
+    actor.require("admins:read")
+    rows = db.session.execute(
+        select(RoleAssignment.role, func.count().label("users"))
+        .where(RoleAssignment.organization_id == actor.organization_id)
+        .group_by(RoleAssignment.role)
+    )
+    return {row.role: row.users for row in rows}
+
+
+class RoleInUse(Conflict):
+    """A user has the role or is invited to it, so it cannot be removed."""
+
+    code = "role_in_use"
+
+
+@read
+def require_roles_unused(organization_id: str, roles: Collection[str]) -> None:
+    """Raise RoleInUse, with the number of users, if a user has one of the roles or is invited to one.
+
+    Called for roles that are removed and for roles that are added, because a user may have been given a role of the
+    same name while it was being removed.
+    """
+    if not roles:
+        return
+    held = db.session.execute(
+        select(RoleAssignment.role, func.count())
+        .where(RoleAssignment.organization_id == organization_id, RoleAssignment.role.in_(roles))
+        .group_by(RoleAssignment.role)
+        .limit(1)
+    ).first()
+    if held is not None:
+        role, count = held
+        raise RoleInUse(
+            lazy_gettext("1 user has the role %(role)s. Assign another role first.", role=role)
+            if count == 1
+            else lazy_gettext(
+                "%(count)s users have the role %(role)s. Assign another role first.", count=count, role=role
+            ),
+            field=f"{ROLES_PATH}.{role}",
+        )
+    invited = db.session.scalar(
+        select(Invitation.role)
+        .where(open_invitation_condition(get_organization_by_id(organization_id)), Invitation.role.in_(roles))
+        .limit(1)
+    )
+    if invited is not None:
+        raise RoleInUse(
+            lazy_gettext(
+                "There is an open invitation to the role %(invited)s. Revoke the invitation first.",
+                invited=invited,
+            ),
+            field=f"{ROLES_PATH}.{invited}",
+        )

@@ -1,4 +1,4 @@
-"""The figures on the first page of an organization, and the users of each role. Queries are bounded and use an index.
+"""The figures on the first page of an organization. Queries are bounded and use an index.
 
 Counting stops at a maximum, because the difference between 10,000 and 12,000 does not matter here but would make every
 page view slow. Ids are UUIDv7, so "since a time" is a range of the primary key and needs no index of its own.
@@ -6,7 +6,6 @@ page view slow. Ids are UUIDv7, so "since a time" is a range of the primary key 
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -17,7 +16,6 @@ from sqlalchemy import (
     ColumnElement,
     ScalarSelect,
     Select,
-    and_,
     bindparam,
     exists,
     func,
@@ -25,7 +23,6 @@ from sqlalchemy import (
     select,
 )
 
-from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery
 from app.models import user as user_model
 from app.models.audit import AuditEvent
@@ -39,20 +36,15 @@ from app.operations.sign_in.sessions import active_session_condition
 from app.operations.store import clock
 from app.operations.store.rows import count_rows, make_record
 from app.operations.store.transactions import read
-from app.operations.users.invitations import open_invitation_condition
 from app.rules.actor import Actor
 from app.rules.directory.permissions import MEMBER
-from app.rules.errors import Conflict
 from app.rules.identifiers import first_id_at, format_client_id
-from app.rules.languages.translation import lazy_gettext
-from app.rules.organizations.settings import ROLES_PATH
 
 MAX_COUNT = 10_000
 # An actor without a user, such as a client, has registered no clients.
 _NO_USER = UUID(int=0)
 _NEWEST_SECRETS = 1_000
 _SOON = timedelta(days=7)
-MAX_HOLDERS_SHOWN = 20
 
 
 class ExpiringSecret(Struct, frozen=True):
@@ -235,87 +227,3 @@ def _find_recent_events(organization_id: str) -> tuple[RecentEvent, ...]:
         make_record(RecentEvent, row, is_from_root=row.actor_organization != organization_id)
         for row in _RECENT_EVENTS.rows(organization_id=organization_id)
     )
-
-
-class RoleInUse(Conflict):
-    """A user has the role or is invited to it, so it cannot be removed."""
-
-    code = "role_in_use"
-
-
-class RoleHolders(Struct, frozen=True):
-    """The number of users with the role, and the emails of those who have had it longest."""
-
-    count: int
-    first: tuple[str, ...]
-
-
-@read
-def find_role_holders(organization_id: str, role: str) -> RoleHolders:
-    """Find the users with the role in the organization, including users of root."""
-    mine = (RoleAssignment.organization_id == organization_id, RoleAssignment.role == role)
-    count = count_rows(select(RoleAssignment.id).where(*mine))
-    first = db.session.scalars(
-        select(User.email)
-        .join(
-            RoleAssignment,
-            and_(
-                RoleAssignment.user_organization_id == User.organization_id, RoleAssignment.user_id == User.id
-            ),
-        )
-        .where(*mine)
-        .order_by(RoleAssignment.id)
-        .limit(MAX_HOLDERS_SHOWN)
-    )
-    return RoleHolders(count, tuple(first))
-
-
-@read
-def count_role_holders(organization_id: str) -> dict[str, int]:
-    """Return the number of users with each role in the organization, including users of root."""
-    rows = db.session.execute(
-        select(RoleAssignment.role, func.count().label("users"))
-        .where(RoleAssignment.organization_id == organization_id)
-        .group_by(RoleAssignment.role)
-    )
-    return {row.role: row.users for row in rows}
-
-
-@read
-def require_roles_unused(organization_id: str, roles: Collection[str]) -> None:
-    """Raise RoleInUse, with the number of users, if a user has one of the roles or is invited to one.
-
-    Called for roles that are removed and for roles that are added, because a user may have been given a role of the
-    same name while it was being removed.
-    """
-    if not roles:
-        return
-    held = db.session.execute(
-        select(RoleAssignment.role, func.count())
-        .where(RoleAssignment.organization_id == organization_id, RoleAssignment.role.in_(roles))
-        .group_by(RoleAssignment.role)
-        .limit(1)
-    ).first()
-    if held is not None:
-        role, count = held
-        raise RoleInUse(
-            lazy_gettext("1 user has the role %(role)s. Assign another role first.", role=role)
-            if count == 1
-            else lazy_gettext(
-                "%(count)s users have the role %(role)s. Assign another role first.", count=count, role=role
-            ),
-            field=f"{ROLES_PATH}.{role}",
-        )
-    invited = db.session.scalar(
-        select(Invitation.role)
-        .where(open_invitation_condition(get_organization_by_id(organization_id)), Invitation.role.in_(roles))
-        .limit(1)
-    )
-    if invited is not None:
-        raise RoleInUse(
-            lazy_gettext(
-                "There is an open invitation to the role %(invited)s. Revoke the invitation first.",
-                invited=invited,
-            ),
-            field=f"{ROLES_PATH}.{invited}",
-        )

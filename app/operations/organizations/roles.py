@@ -8,7 +8,6 @@ from typing import Any
 from msgspec import Struct
 
 from app.operations.directory.lookups import get_organization_by_id
-from app.operations.organizations.overview import RoleHolders, count_role_holders, find_role_holders
 from app.operations.organizations.settings import store_settings
 from app.operations.store.transactions import read, transaction
 from app.rules.actor import Actor
@@ -54,20 +53,6 @@ def get_role(actor: Actor, key: str) -> RoleRecord:
         if record.key == key:
             return record
     raise NotFound("There is no such role.")
-
-
-@read
-def list_role_holders(actor: Actor, key: str) -> RoleHolders:
-    """Return the users with the role. Raises NotFound, Forbidden."""
-    actor.require("admins:read")
-    return find_role_holders(actor.organization_id, get_role(actor, key).key)
-
-
-@read
-def count_holders(actor: Actor) -> dict[str, int]:
-    """Return the number of users with each role that anyone has. Raises Forbidden."""
-    actor.require("admins:read")
-    return count_role_holders(actor.organization_id)
 
 
 @transaction

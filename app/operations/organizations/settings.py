@@ -24,7 +24,7 @@ from app.operations.directory.lookups import current_limits
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.grants import signing_keys
 from app.operations.mail import emails
-from app.operations.organizations.overview import require_roles_unused
+from app.operations.organizations.administrators import require_roles_unused
 from app.operations.sign_in.actor_access import (
     can_any_user_sign_in_with_passkey,
     enter_organization,

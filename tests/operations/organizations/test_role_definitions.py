@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from app.operations.organizations import roles
-from app.operations.organizations.administrators import add_administrator
-from app.operations.organizations.overview import RoleInUse
+from app.operations.organizations.administrators import RoleInUse, add_administrator, list_role_holders
 from app.operations.organizations.settings import update_settings
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound, PreconditionFailed
 from app.rules.organizations.lockout_prevention import WouldLockOut
@@ -121,7 +120,7 @@ def test_role_in_use_cannot_be_deleted(make: Factory, acme: Any) -> None:
     with pytest.raises(RoleInUse) as refusal:
         roles.delete_role(actor, "ops")
     assert "2 users" in refusal.value.description
-    assert roles.list_role_holders(actor, "ops").count == 2
+    assert list_role_holders(actor, "ops").count == 2
 
 
 def test_holder_of_deleted_role_does_not_get_new_role_of_that_name(

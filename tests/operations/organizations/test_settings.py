@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from app.operations.clients import credentials
 from app.operations.directory import lookups
 from app.operations.organizations import settings
-from app.operations.organizations.overview import RoleInUse
+from app.operations.organizations.administrators import RoleInUse
 from app.operations.organizations.settings import SettingsImpact, calculate_impact
 from app.operations.users.invitations import (
     InvitationEnded,

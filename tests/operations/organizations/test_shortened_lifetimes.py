@@ -15,7 +15,7 @@ from app.operations.audit.audit_events import export_audit_events, list_activity
 from app.operations.audit.failed_requests import list_failed_requests
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.maintenance.janitor import purge_expired
-from app.operations.organizations.overview import RoleInUse, require_roles_unused
+from app.operations.organizations.administrators import RoleInUse, require_roles_unused
 from app.operations.organizations.settings import update_settings
 from app.operations.store import clock
 from app.operations.store.rows import PageRequest
