@@ -23,12 +23,6 @@ from app.rules.organizations.settings_table import SETTINGS
 from app.web.forms import CheckboxListField, NumberField, PageForm, VersionField
 from app.web.languages import gettext, lazy_gettext, number
 
-# Labels of settings that only the API can change, besides those of the settings pages.
-_LABELS = {
-    "authentication.recovery.password_reset": lazy_gettext("Allow password reset"),
-    "authentication.recovery.reset_ttl_seconds": lazy_gettext("Password reset link lifetime"),
-    **SETTING_LABELS,
-}
 _NUMBER = {"autocomplete": "off", "inputmode": "numeric"}
 
 
@@ -70,11 +64,6 @@ def instance_limits(context: PortalContext) -> PageResponse:
         for heading, labels in topic.groups.items()
         if (limited := [(path, label) for path, label in labels.items() if path in BOUNDABLE])
     ]
-    on_pages = {path for topic in TOPICS.values() for path in topic.paths}
-    others = [path for path in BOUNDABLE if path not in on_pages]
-    if others:
-        rows = [(path, _LABELS.get(path, path), _describe(path, view.bounds.get(path))) for path in others]
-        groups.append((gettext("Other"), "", rows))
     return context.render("portal/instance_limits/list.html", groups=groups, view=view)
 
 
@@ -102,8 +91,8 @@ def instance_limit(context: PortalContext, setting: str) -> PageResponse:
         "portal/instance_limits/limit.html",
         form=form,
         path=setting,
-        label=_LABELS.get(setting, setting),
-        topic=_topic_of(setting),
+        label=SETTING_LABELS[setting],
+        topic=next(topic for topic in TOPICS.values() if setting in topic.paths),
         why=describe_setting(SETTINGS[setting]),
         default=describe_value(setting, SETTINGS[setting].default),
         current=_describe(setting, view.bounds.get(setting)),
@@ -151,11 +140,6 @@ def _number(setting: str, value: int | None) -> str:
         return ""
     text = describe_value(setting, value)
     return str(value) if text == number(value) else f"{value} ({text})"
-
-
-def _topic_of(setting: str) -> tuple[str, str] | None:
-    """Return key and title of the settings page that shows the setting, or None."""
-    return next(((key, topic.title) for key, topic in TOPICS.items() if setting in topic.paths), None)
 
 
 def _describe(setting: str, limit: Mapping[str, Any] | None) -> str | None:
