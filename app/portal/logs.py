@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Iterable, Iterator
 from datetime import date, datetime, time, timedelta
+from typing import Any
 
 from flask import json, request
 
@@ -25,10 +26,22 @@ from app.web.languages import page_time_zone
 
 _EXACT = ("action", "actor", "target", "request_id")
 _DAYS = ("since", "until")
-_COLUMNS = (
-    "id", "at", "action", "actor_type", "actor_id", "actor", "actor_organization", "target_type", "target_id",
-    "address", "request_id", "before", "after",
-)  # fmt: skip
+# The columns of the export, and the attributes of an event.
+_COLUMNS = {
+    "id": "public_id",
+    "at": "at",
+    "action": "action",
+    "actor_type": "actor_kind",
+    "actor_id": "actor_id",
+    "actor": "actor_label",
+    "actor_organization": "actor_organization",
+    "target_type": "target_type",
+    "target_id": "target_id",
+    "address": "address",
+    "request_id": "request_id",
+    "before": "before",
+    "after": "after",
+}
 # A spreadsheet treats text that begins like this as a formula.
 _FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")
 
@@ -101,40 +114,23 @@ def _day(text: str) -> date | None:
 def _csv(records: Iterable[AuditRecord]) -> Iterator[str]:
     yield _csv_line(_COLUMNS)
     for record in records:
-        yield _csv_line(_values(record).values())
+        values = _values(record)
+        for name in ("before", "after"):
+            values[name] = None if values[name] is None else json.dumps(values[name])
+        yield _csv_line(values.values())
 
 
 def _json(records: Iterable[AuditRecord]) -> Iterator[str]:
     before = "[\n"
     for record in records:
-        values = _values(record) | {"before": record.before, "after": record.after}
-        yield before + json.dumps(values)
+        yield before + json.dumps(_values(record))
         before = ",\n"
     yield "[]\n" if before == "[\n" else "\n]\n"
 
 
-def _values(record: AuditRecord) -> dict[str, str | None]:
-    return dict(
-        zip(
-            _COLUMNS,
-            (
-                record.public_id,
-                record.at.isoformat(),
-                record.action,
-                record.actor_kind,
-                record.actor_id,
-                record.actor_label,
-                record.actor_organization,
-                record.target_type,
-                record.target_id,
-                record.address,
-                record.request_id,
-                None if record.before is None else json.dumps(record.before),
-                None if record.after is None else json.dumps(record.after),
-            ),
-            strict=True,
-        )
-    )
+def _values(record: AuditRecord) -> dict[str, Any]:
+    values = {column: getattr(record, name) for column, name in _COLUMNS.items()}
+    return values | {"at": record.at.isoformat()}
 
 
 def _csv_line(values: Iterable[str | None]) -> str:
