@@ -59,7 +59,7 @@ def show_error(error: DomainError) -> BaseResponse:
     slug = (request.view_args or {}).get("organization")
     if isinstance(error, FreshSignInRequired) and slug:
         home = home_slug(actor_for(get_organization_by_slug(slug)))
-        return redirect(sign_in_url(home or slug, again=True), 303)
+        return redirect(sign_in_again_url(home or slug), 303)
     title, hint = next(
         ((title, hint) for kind, title, hint in _ERRORS if isinstance(error, kind)),
         (lazy_gettext("Something went wrong"), None),
@@ -151,7 +151,7 @@ class PortalContext(Struct, frozen=True):
         """
         if is_sign_in_fresh(self.actor):
             return None
-        return sign_in_url(home_slug(self.actor) or self.organization.slug, again=True)
+        return sign_in_again_url(home_slug(self.actor) or self.organization.slug)
 
     def done(
         self, path: str, notice_key: str | None = None, *, undo: Undo | None = None, **once: Any
@@ -223,13 +223,9 @@ def search_query() -> str:
     return request.args.get("q", "").strip()[:100]
 
 
-def sign_in_url(slug: str, *, again: bool = False) -> str:
-    """Return the URL of the organization's sign-in page that leads back here.
-
-    ``again`` asks a signed-in user to sign in again.
-    """
-    parameters = {"reauthenticate": "1"} if again else {}
-    return f"/organizations/{slug}/login?{urlencode({**return_to_page(), **parameters})}"
+def sign_in_again_url(slug: str) -> str:
+    """Return the URL of the organization's sign-in page that asks a signed-in user again and leads back here."""
+    return f"/organizations/{slug}/login?{urlencode({**return_to_page(), 'reauthenticate': '1'})}"
 
 
 def home_slug(actor: Actor) -> str | None:

@@ -39,6 +39,7 @@ GUIDES: Mapping[str, Mapping[str, str]] = {
 }
 _PATHS = {name: path for group in GUIDES.values() for name, path in group.items()}
 _NAMES = {path: name for name, path in _PATHS.items()}
+_MAX_FOUND = 8
 # The placeholder for the organization in the files.
 _BASE_URL = "https://id.example.com"
 # How the guides name the organization: in paths, query parameters and options of commands.
@@ -115,8 +116,8 @@ def docs_guide(context: PortalContext, guide: str) -> PageResponse:
 SEARCHES: list[Callable[[str], list[Found]]] = []
 
 
-def search_docs(query: str, limit: int = 8) -> list[Found]:
-    """Return the guides, causes of failed requests and API operations that contain every word of the query."""
+def search_docs(query: str) -> list[Found]:
+    """Return the first guides, causes of failed requests and API operations that contain every word of the query."""
     words = query.casefold().split()
     if not words:
         return []
@@ -133,7 +134,7 @@ def search_docs(query: str, limit: int = 8) -> list[Found]:
     for search in SEARCHES:
         found += search(query)
     # Titles first; the order is kept otherwise.
-    return sorted(found, key=lambda one: not matches(words, one.title))[:limit]
+    return sorted(found, key=lambda one: not matches(words, one.title))[:_MAX_FOUND]
 
 
 def _matching_causes(query: str) -> dict[str, Explanation]:

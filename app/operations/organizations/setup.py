@@ -42,6 +42,16 @@ _DONE = "set-up"
 _TOKEN = "set-up token"
 # A setup token belongs to no organization yet. No organization can have this routing key.
 _NO_ORGANIZATION = "00000000"
+_ALL_PERMISSIONS = frozenset(PERMISSIONS) | frozenset(ROOT_ONLY)
+# The metadata of a root client that may use the whole management API with client credentials.
+_MANAGEMENT_CLIENT: Mapping[str, Any] = {
+    "name": "Management",
+    "type": "machine",
+    "grant_types": ["client_credentials"],
+    "scopes": sorted(_ALL_PERMISSIONS),
+    "trust": "first_party",
+    "description": "Calls the management API. Created by setup.",
+}
 
 
 class SetupResult(Struct, frozen=True):
@@ -141,7 +151,7 @@ def _set_up(
     root = replace(
         system,
         kind="user",
-        permissions=frozenset(PERMISSIONS) | frozenset(ROOT_ONLY),
+        permissions=_ALL_PERMISSIONS,
         user_id=user_id,
         label=administrator.email.strip(),
         authenticated_at=clock.now(),
@@ -150,7 +160,7 @@ def _set_up(
     first_id = get_organization_by_slug(created.slug).id
     first = replace(actor, organization_id=first_id, home_organization_id=first_id)
     _create_administrator(first, created.slug, administrator)
-    registered = register_client(root, management_client("Management"))
+    registered = register_client(root, _MANAGEMENT_CLIENT)
     if registered.secret is None:
         raise RuntimeError("a machine client has a secret")
     return SetupResult(
@@ -161,18 +171,6 @@ def _set_up(
         client_id=registered.client.client_id,
         client_secret=registered.secret,
     )
-
-
-def management_client(name: str) -> Mapping[str, Any]:
-    """Return the metadata of a root client that may use the whole management API with client credentials."""
-    return {
-        "name": name,
-        "type": "machine",
-        "grant_types": ["client_credentials"],
-        "scopes": sorted(frozenset(PERMISSIONS) | frozenset(ROOT_ONLY)),
-        "trust": "first_party",
-        "description": "Calls the management API. Created by setup.",
-    }
 
 
 @transaction
