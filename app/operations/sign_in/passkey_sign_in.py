@@ -37,6 +37,7 @@ from app.operations.sign_in.passkeys import (
     find_passkey_by_credential,
     find_relying_party,
     get_relying_party,
+    is_passkey_sign_in_available,
     issue_challenge,
     list_descriptors,
     validate_challenge,
@@ -57,7 +58,6 @@ from app.rules.identifiers import public_id
 from app.rules.sign_in.passkeys import (
     AuthenticationResponse,
     InvalidPasskeyResponse,
-    is_passwordless_enabled,
     is_sign_count_valid,
     parse_authentication_response,
     passkey_amr,
@@ -78,11 +78,7 @@ class PasskeyRefused(Struct, frozen=True):
 
 def is_passkey_sign_in_offered(organization: OrganizationSnapshot) -> bool:
     """Return whether users of the organization may sign in with a passkey alone at the configured URL."""
-    return (
-        organization.is_active
-        and is_passwordless_enabled(organization.settings)
-        and find_relying_party() is not None
-    )
+    return organization.is_active and is_passkey_sign_in_available(organization)
 
 
 def begin_passkey_sign_in(organization: OrganizationSnapshot, browser_id: str) -> Mapping[str, Any]:

@@ -31,13 +31,13 @@ from app.rules.sign_in.passkeys import (
     MAX_PASSKEYS_PER_USER,
     NONCE_BYTES,
     AuthenticationResponse,
-    ChallengeState,
     Descriptor,
     InvalidPasskeyResponse,
     RegistrationResponse,
     RelyingParty,
-    check_challenge,
     create_challenge,
+    find_challenge_expiry,
+    is_passwordless_enabled,
     relying_party,
 )
 
@@ -246,6 +246,11 @@ def get_relying_party() -> RelyingParty:
     return party
 
 
+def is_passkey_sign_in_available(organization: OrganizationSnapshot) -> bool:
+    """Return whether users can sign in to the organization with a passkey alone at the configured URL."""
+    return is_passwordless_enabled(organization.settings) and find_relying_party() is not None
+
+
 def issue_challenge(
     organization: OrganizationSnapshot, purpose: str, browser_id: str, subject: str = ""
 ) -> str:
@@ -268,8 +273,8 @@ def validate_challenge(
     ``consume_challenge`` checks whether it was used before.
     """
     binding = _challenge_binding(organization, purpose, browser_id, subject)
-    state, expires_at = check_challenge(_challenge_key(organization), binding, challenge, clock.now())
-    if state is not ChallengeState.GOOD or organization.is_before_restore(expires_at - CHALLENGE_LIFETIME):
+    expires_at = find_challenge_expiry(_challenge_key(organization), binding, challenge, clock.now())
+    if expires_at is None or organization.is_before_restore(expires_at - CHALLENGE_LIFETIME):
         raise InvalidChallenge
 
 

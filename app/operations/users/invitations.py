@@ -29,7 +29,11 @@ from app.operations.mail import emails
 from app.operations.sign_in.actor_access import enter_organization
 from app.operations.sign_in.passkey_registration import VerifiedPasskey, store_passkey, verify_new_passkey
 from app.operations.sign_in.passkeys import INVITATION as INVITATION_PASSKEY
-from app.operations.sign_in.passkeys import find_relying_party, get_relying_party, issue_challenge
+from app.operations.sign_in.passkeys import (
+    get_relying_party,
+    is_passkey_sign_in_available,
+    issue_challenge,
+)
 from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn, complete_first_factor
 from app.operations.store import audit, clock, keyring
 from app.operations.store.rows import Page, PageRequest, count_rows, make_record, read_page
@@ -53,7 +57,7 @@ from app.rules.languages.translation import lazy_gettext
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.organizations.organizations import check_email_and_name
 from app.rules.organizations.settings import earliest_expiry
-from app.rules.sign_in.passkeys import creation_options, is_passwordless_enabled, passkey_amr
+from app.rules.sign_in.passkeys import creation_options, passkey_amr
 from app.rules.users.profile import (
     are_passwords_enabled,
     require_invitation_by_password,
@@ -158,7 +162,10 @@ def create_invitation(
         raise Conflict("There is already a user with this email address.", field="email", code="email_taken")
     now = clock.now()
     _end_invitations(organization.id, Invitation.email_canonical == canonical, revoked_at=now)
-    if _count_open_invitations(organization) >= MAX_OPEN_INVITATIONS:
+    if (
+        count_rows(select(Invitation.id).where(open_invitation_condition(organization)))
+        >= MAX_OPEN_INVITATIONS
+    ):
         raise Conflict("Too many invitations are pending. Revoke some first.", code="too_many_invitations")
     emails.require_quota(organization, canonical, "invitation")
     unit = current_unit_of_work()
@@ -228,11 +235,6 @@ def find_invitation(token: str) -> InvitationRecord | None:
             code="passwords_off",
         )
     return invitation_record(row, organization)
-
-
-def is_passkey_sign_in_available(organization: OrganizationSnapshot) -> bool:
-    """Return whether users can sign in to the organization with a passkey alone at the configured URL."""
-    return is_passwordless_enabled(organization.settings) and find_relying_party() is not None
 
 
 @transaction
@@ -345,10 +347,6 @@ def _end_invitations(organization_id: str, condition: ColumnElement[bool], **end
     )
 
 
-def _count_open_invitations(organization: OrganizationSnapshot) -> int:
-    return count_rows(select(Invitation.id).where(open_invitation_condition(organization)))
-
-
 def _is_open_row(row: Invitation, organization: OrganizationSnapshot) -> bool:
     is_pending = row.used_at is None and row.revoked_at is None
     is_pending = is_pending and not organization.is_before_restore(row.created_at)
@@ -386,7 +384,7 @@ def begin_invited_passkey(
     ``actor`` is the anonymous actor.
     """
     organization = get_organization_by_id(actor.organization_id)
-    if are_passwords_enabled(organization.settings) or not is_passkey_sign_in_available(organization):
+    if not _is_accepted_with_passkey(organization):
         return None
     return creation_options(
         get_relying_party(),
@@ -429,7 +427,7 @@ def accept_invitation_with_passkey(
     Audit: as ``accept_invitation``, ``passkey.registered``, ``session.started``.
     """
     organization = get_organization_by_id(actor.organization_id)
-    if are_passwords_enabled(organization.settings) or not is_passkey_sign_in_available(organization):
+    if not _is_accepted_with_passkey(organization):
         raise Conflict("Choose a password to accept the invitation.", code="passwords_on")
     verified = verify_new_passkey(
         organization, INVITATION_PASSKEY, invitation.public_id, response_json, "", browser
@@ -443,6 +441,11 @@ def accept_invitation_with_passkey(
     return _accept(actor, organization, invitation, token, name, verified, browser)
 
 
+def _is_accepted_with_passkey(organization: OrganizationSnapshot) -> bool:
+    """Return whether invited users create a passkey, because they cannot choose a password."""
+    return not are_passwords_enabled(organization.settings) and is_passkey_sign_in_available(organization)
+
+
 @transaction
 def _accept(
     actor: Actor,
@@ -454,17 +457,14 @@ def _accept(
     browser: Browser,
 ) -> SignedIn | SecondStepRequired:
     user_id = accept_invitation(token, name=name, password_hash=None)
-    _store_handle(organization, invitation, user_id)
+    db.session.execute(
+        insert(PasskeyHandle).values(
+            organization_id=organization.id, user_id=user_id, handle=_handle_of(organization, invitation)
+        )
+    )
     store_passkey(actor.as_user(user_id, invitation.email), organization, user_id, verified)
     amr = passkey_amr(may_sync=verified.created.may_sync, passwordless=True)
     return complete_first_factor(actor, organization, user_id, amr=amr, browser=browser)
-
-
-def _store_handle(organization: OrganizationSnapshot, invitation: InvitationRecord, user_id: UUID) -> None:
-    handle = _handle_of(organization, invitation)
-    db.session.execute(
-        insert(PasskeyHandle).values(organization_id=organization.id, user_id=user_id, handle=handle)
-    )
 
 
 def _handle_of(organization: OrganizationSnapshot, invitation: InvitationRecord) -> str:

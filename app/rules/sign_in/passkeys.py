@@ -10,7 +10,6 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from enum import Enum
 from typing import Any, TypeGuard
 from urllib.parse import urlsplit
 
@@ -65,14 +64,6 @@ class AuthenticationResponse(Struct, frozen=True):
     handle: str | None
 
 
-class ChallengeState(Enum):
-    """The state of a challenge that a browser returned."""
-
-    GOOD = "good"
-    EXPIRED = "expired"
-    FOREIGN = "foreign"
-
-
 class RelyingParty(Struct, frozen=True):
     """The domain that passkeys are bound to, and the origin whose pages may use them."""
 
@@ -123,16 +114,16 @@ def create_challenge(key: bytes, binding: tuple[str, ...], nonce: bytes, expires
     return _encode(head + _tag(key, binding, head))
 
 
-def check_challenge(
+def find_challenge_expiry(
     key: bytes, binding: tuple[str, ...], challenge: str, now: datetime
-) -> tuple[ChallengeState, datetime]:
-    """Return the state and expiry of a challenge. One with a different binding is FOREIGN."""
+) -> datetime | None:
+    """Return when a challenge expires, or None if it has, or was not created with this key and binding."""
     content = _decode(challenge)
     head, tag = content[:-_TAG_BYTES], content[-_TAG_BYTES:]
     if len(content) != _LENGTH or not hmac.compare_digest(tag, _tag(key, binding, head)):
-        return ChallengeState.FOREIGN, now
+        return None
     expires_at = datetime.fromtimestamp(int.from_bytes(head[NONCE_BYTES:], "big"), UTC)
-    return (ChallengeState.GOOD if now < expires_at else ChallengeState.EXPIRED), expires_at
+    return expires_at if now < expires_at else None
 
 
 def relying_party(base_url: str) -> RelyingParty | None:
