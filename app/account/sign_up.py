@@ -25,7 +25,6 @@ from app.account.sign_in import (
 from app.operations.directory.lookups import get_organization_by_id, get_organization_by_slug
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.sign_in.passkeys import InvalidChallenge, PasskeyNotVerified
-from app.operations.sign_in.passwords import hash_new_password
 from app.operations.users.invitations import (
     InvitationEnded,
     InvitationRecord,
@@ -38,7 +37,6 @@ from app.operations.users.registrations import RegistrationEnded, confirm_regist
 from app.operations.users.sign_up import register_user, require_registration_open
 from app.rules.errors import Conflict, InvalidInput, TooManyRequests
 from app.rules.sign_in.passkeys import InvalidPasskeyResponse
-from app.rules.users.profile import require_invitation_by_password
 from app.web.headers import page_class
 from app.web.languages import page_language
 from app.web.request_log import request_id
@@ -124,9 +122,14 @@ def invitation_page(organization: str, token: str) -> Response:
         form.name.data = invitation.name
     try:
         if form.validate_on_submit():
+            actor, name, browser = anonymous_actor(org), form.name.data, current_browser(org)
             if isinstance(form, InvitationPasskeyForm):
-                return _accept_with_passkey(org, invitation, token, form)
-            return _accept_with_password(org, invitation, token, form)
+                answer = form.answer.data or ""
+                outcome = accept_invitation_with_passkey(actor, invitation, token, answer, name, browser)
+            else:
+                password = form.password.data
+                outcome = accept_invitation_with_password(actor, invitation, token, password, name, browser)
+            return continue_sign_in(org, outcome, None)
     except InvitationEnded:
         raise
     except _SHOWN as refused:
@@ -147,41 +150,3 @@ def _find(slug: str, token: str) -> tuple[InvitationRecord, OrganizationSnapshot
             "This invitation has expired, or was already used or revoked. Ask for a new one."
         )
     return invitation, get_organization_by_id(invitation.organization_id)
-
-
-def _accept_with_passkey(
-    organization: OrganizationSnapshot, invitation: InvitationRecord, token: str, form: InvitationPasskeyForm
-) -> Response:
-    outcome = accept_invitation_with_passkey(
-        anonymous_actor(organization),
-        invitation,
-        token,
-        form.answer.data or "",
-        form.name.data,
-        current_browser(organization),
-    )
-    return continue_sign_in(organization, outcome, None)
-
-
-def _accept_with_password(
-    organization: OrganizationSnapshot, invitation: InvitationRecord, token: str, form: InvitationForm
-) -> Response:
-    # Checked before the password, which would be of no use.
-    require_invitation_by_password(organization.settings)
-    name, password = form.name.data, form.password.data
-    password_hash = hash_new_password(
-        organization.settings,
-        password,
-        personal=(invitation.email, name, organization.name, organization.slug),
-        organization_id=organization.id,
-        ip_address=request.remote_addr,
-    )
-    outcome = accept_invitation_with_password(
-        anonymous_actor(organization),
-        organization,
-        token,
-        name=name,
-        password_hash=password_hash,
-        browser=current_browser(organization),
-    )
-    return continue_sign_in(organization, outcome, None)

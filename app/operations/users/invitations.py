@@ -34,6 +34,7 @@ from app.operations.sign_in.passkeys import (
     is_passkey_sign_in_available,
     issue_challenge,
 )
+from app.operations.sign_in.passwords import hash_new_password
 from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn, complete_first_factor
 from app.operations.store import audit, clock, keyring
 from app.operations.store.rows import Page, PageRequest, count_rows, make_record, read_page
@@ -398,23 +399,25 @@ def begin_invited_passkey(
     )
 
 
-@transaction
 def accept_invitation_with_password(
-    actor: Actor,
-    organization: OrganizationSnapshot,
-    token: str,
-    *,
-    name: str,
-    password_hash: str,
-    browser: Browser,
+    actor: Actor, invitation: InvitationRecord, token: str, password: str, name: str, browser: Browser
 ) -> SignedIn | SecondStepRequired:
     """Create the invited user with the password, and sign them in.
 
-    Both at once: the link works only once. ``actor`` is the anonymous actor. Raises as ``accept_invitation``. Audit: as
-    ``accept_invitation``, ``session.started``.
+    ``actor`` is the anonymous actor. Raises InvalidInput naming ``password``, Unavailable when hashing has to wait, and
+    as ``accept_invitation``. Audit: as ``accept_invitation``, ``session.started``.
     """
-    user_id = accept_invitation(token, name=name, password_hash=password_hash)
-    return complete_first_factor(actor, organization, user_id, amr=("pwd",), browser=browser)
+    organization = get_organization_by_id(actor.organization_id)
+    # Checked before the password, which would be of no use.
+    require_invitation_by_password(organization.settings)
+    password_hash = hash_new_password(
+        organization.settings,
+        password,
+        personal=(invitation.email, name, organization.name, organization.slug),
+        organization_id=organization.id,
+        ip_address=actor.ip_address,
+    )
+    return _accept_with_password(actor, organization, token, name, password_hash, browser)
 
 
 def accept_invitation_with_passkey(
@@ -438,7 +441,7 @@ def accept_invitation_with_passkey(
             "device. Use another device.",
             code="passkey_not_alone",
         )
-    return _accept(actor, organization, invitation, token, name, verified, browser)
+    return _accept_with_passkey(actor, organization, invitation, token, name, verified, browser)
 
 
 def _is_accepted_with_passkey(organization: OrganizationSnapshot) -> bool:
@@ -447,7 +450,21 @@ def _is_accepted_with_passkey(organization: OrganizationSnapshot) -> bool:
 
 
 @transaction
-def _accept(
+def _accept_with_password(
+    actor: Actor,
+    organization: OrganizationSnapshot,
+    token: str,
+    name: str,
+    password_hash: str,
+    browser: Browser,
+) -> SignedIn | SecondStepRequired:
+    # Both at once: the link works only once.
+    user_id = accept_invitation(token, name=name, password_hash=password_hash)
+    return complete_first_factor(actor, organization, user_id, amr=("pwd",), browser=browser)
+
+
+@transaction
+def _accept_with_passkey(
     actor: Actor,
     organization: OrganizationSnapshot,
     invitation: InvitationRecord,
