@@ -100,12 +100,12 @@ def assign_app_role(actor: Actor, client_id: str, fields: Mapping[str, Any]) -> 
     errors.raise_if_any()
     group_id = user_id = None
     if is_group:
-        group = lock_group(actor, fields["group_id"])
-        if group is None:
-            raise InvalidInput("There is no such group.", field="group_id", code="unknown_group")
-        group_id = group.id
+        try:
+            group_id = lock_group(actor, fields["group_id"], shared=True).id
+        except NotFound:
+            raise InvalidInput("There is no such group.", field="group_id", code="unknown_group") from None
     else:
-        user_id = find_sent_user(actor, fields, also=("role", "group_id")).id
+        user_id = find_sent_user(actor, fields).id
     # After group and user, in the order of locks. Its roles may have changed until now.
     client = hold_client(actor, client_id, shared=True)
     _validate_role(errors, client, role)

@@ -188,7 +188,7 @@ def update_group(
     errors = ValidationErrors()
     check_shape(errors, GroupChange, fields, read_only=_READ_ONLY, required=_NAME_REQUIRED)
     errors.raise_if_any()
-    row = _lock(inside, group_id)
+    row = lock_group(inside, group_id)
     _require_version(row, expected_version)
     before = {name: getattr(row, name) for name in _FIELDS}
     after = {name: value for name, value in _values(fields).items() if value != before[name]}
@@ -213,7 +213,7 @@ def delete_group(
     Raises Forbidden, NotFound, PreconditionFailed. Audit: ``group.deleted``.
     """
     inside, _ = enter_organization(actor, slug, "users:write")
-    row = _lock(inside, group_id)
+    row = lock_group(inside, group_id)
     _require_version(row, expected_version)
     deleted = _load(inside, slug, group_id)
     for model in (GroupMember, AppRoleAssignment):
@@ -261,7 +261,10 @@ def add_member(actor: Actor, slug: str, group_id: str, fields: Mapping[str, Any]
     or has 100 groups. Audit: ``group.member_added``.
     """
     inside, _ = enter_organization(actor, slug, "users:write")
-    group = _lock(inside, group_id, shared=True)
+    group = lock_group(inside, group_id, shared=True)
+    errors = ValidationErrors()
+    check_shape(errors, NewMember, fields)
+    errors.raise_if_any()
     user = find_sent_user(inside, fields)
     row = join_group(inside, group.id, user)
     return MemberRecord(user, row.created_at, row.created_by)
@@ -334,23 +337,19 @@ def find_groups_of_user(actor: Actor, user_id: UUID) -> set[UUID]:
     return set(db.session.scalars(held))
 
 
-def find_sent_user(actor: Actor, fields: Mapping[str, Any], *, also: tuple[str, ...] = ()) -> UserSnapshot:
+def find_sent_user(actor: Actor, fields: Mapping[str, Any]) -> UserSnapshot:
     """Return the user that a request names, locked until the transaction ends, so that they are not deleted meanwhile.
 
-    ``also`` are fields of the request that the caller validates. Raises InvalidInput naming the field, and Conflict for
-    an email address that someone registered with and has not verified.
+    ``fields`` have the shape of ``NewMember``. Raises InvalidInput naming the field, and Conflict for an email address
+    that someone registered with and has not verified.
     """
-    errors = ValidationErrors()
-    sent = {name: value for name, value in fields.items() if name not in also}
-    check_shape(errors, NewMember, sent)
-    if not errors.errors and (sent.get("user_id") is None) == (sent.get("email") is None):
-        errors.add("user_id", "required", "Send either user_id or email.")
-    errors.raise_if_any()
-    name = "user_id" if sent.get("user_id") is not None else "email"
+    if (fields.get("user_id") is None) == (fields.get("email") is None):
+        raise InvalidInput("Send either user_id or email.", field="user_id", code="required")
+    name = "user_id" if fields.get("user_id") is not None else "email"
     if name == "user_id":
-        row_id = parse_public_id("usr", sent[name])
+        row_id = parse_public_id("usr", fields[name])
     else:
-        found = find_user_by_email(actor.organization_id, sent[name])
+        found = find_user_by_email(actor.organization_id, fields[name])
         row_id = found.id if found is not None else None
     row = None
     if row_id is not None:
@@ -364,15 +363,11 @@ def find_sent_user(actor: Actor, fields: Mapping[str, Any], *, also: tuple[str, 
     return to_user_snapshot(row)
 
 
-def lock_group(actor: Actor, group_id: Any) -> Group | None:
-    """Return the group with the id ``grp_…``, which is not deleted until the transaction ends, or None."""
-    try:
-        return _lock(actor, group_id, shared=True)
-    except NotFound:
-        return None
+def lock_group(actor: Actor, group_id: str, *, shared: bool = False) -> Group:
+    """Return the group with the id ``grp_…``, which is not deleted until the transaction ends. Raises NotFound.
 
-
-def _lock(actor: Actor, group_id: Any, *, shared: bool = False) -> Group:
+    Several transactions may hold it at the same time if it is ``shared``.
+    """
     statement = _select(actor, group_id).with_for_update(read=shared)
     row: Group = get_row(statement, "There is no such group.")
     return row
