@@ -18,14 +18,13 @@ from app.api.representations import (
 )
 from app.api.users.invitations import Invitation
 from app.operations.organizations import organizations
-from app.operations.organizations.organizations import OrganizationRecord
+from app.operations.organizations.organizations import LISTED_STATUSES, OrganizationRecord
 from app.rules.organizations.organizations import NewOrganization, OrganizationChange
 from app.rules.shapes import OneOf, described
 from app.web.bearer import ApiContext
 from app.web.json_api import expected_version, is_descending
 
 endpoints = Endpoints("Organizations")
-_STATUSES = ("active", "suspended", "deleted")
 
 
 class Organization(Representation):
@@ -34,7 +33,7 @@ class Organization(Representation):
     id: Annotated[Slug, Source("slug")]
     name: Annotated[str, described("The display name.")]
     status: Annotated[
-        str, OneOf(_STATUSES), described("Tokens of a suspended or deleted organization are rejected.")
+        str, OneOf(LISTED_STATUSES), described("Tokens of a suspended or deleted organization are rejected.")
     ]
     issuer: Annotated[Url, described("The issuer of its tokens (RFC 8414).")]
     is_root: Annotated[bool, described("Whether it is the root organization, which manages the others.")]
@@ -77,7 +76,7 @@ class CreatedOrganization(Organization):
     names_organization=False,
     query=(
         search("Part of an ID or a name."),
-        choice_query("status", _STATUSES, "Organizations with this status."),
+        choice_query("status", LISTED_STATUSES, "Organizations with this status."),
         sort_query("id"),
     ),
 )

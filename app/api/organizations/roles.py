@@ -7,13 +7,14 @@ from typing import Annotated
 from app.api.endpoints import Body, Endpoints, JsonSchema, NamedSchema, Shown, nullable, show_page_of
 from app.api.representations import Representation, Slug, Source
 from app.operations.organizations import roles
-from app.rules.organizations.settings_table import ROLE_FIELDS, fields_schema
+from app.rules.organizations.settings_table import ROLE_FIELDS, ROLE_KEY_PATTERN, fields_schema
 from app.rules.shapes import described
 from app.web.bearer import ApiContext
 from app.web.json_api import expected_version
 
 endpoints = Endpoints("Roles")
-ROLE_KEY_PATTERN = "^[a-z][a-z0-9_-]{0,39}$"
+# As JSON Schema, whose patterns are not anchored.
+ROLE_KEY = f"^{ROLE_KEY_PATTERN}$"
 
 
 class Role(Representation):
@@ -41,7 +42,7 @@ def role_fields_schema() -> JsonSchema:
 
 def _new_role() -> JsonSchema:
     fields = role_fields_schema()
-    key = {"type": "string", "pattern": ROLE_KEY_PATTERN, "description": "The permanent ID of the role."}
+    key = {"type": "string", "pattern": ROLE_KEY, "description": "The permanent ID of the role."}
     properties = {"id": key, **fields["properties"], "permissions": fields_schema(ROLE_FIELDS)["permissions"]}
     return {**fields, "properties": properties, "required": ["id", "permissions"]}
 

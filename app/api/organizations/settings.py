@@ -18,7 +18,7 @@ from app.api.endpoints import (
     nullable,
     pascal_case,
 )
-from app.api.organizations.roles import ROLE_KEY_PATTERN
+from app.api.organizations.roles import ROLE_KEY
 from app.api.representations import Representation, Source, optional
 from app.operations.organizations import branding, settings
 from app.operations.organizations.settings import SettingsRecord, UpdatedSettings
@@ -31,12 +31,17 @@ from app.web.request_bodies import read_body
 
 endpoints = Endpoints("Settings")
 DRY_RUN = boolean_query("dry_run", "Validate the change and report its impact without applying it.")
-_IMAGE_TYPES = ("image/png", "image/jpeg", "image/webp")
+_IMAGE_TYPES = tuple(f"image/{name.lower()}" for name in branding.LOGO_FORMATS)
 _CHOICE: JsonSchema = {
     "description": "A value of a setting that is not a number.",
     "anyOf": [{"type": "string"}, {"type": "boolean"}],
 }
-_IMAGE: JsonSchema = {"type": "string", "format": "binary", "minLength": 1, "maxLength": 1024 * 1024}
+_IMAGE: JsonSchema = {
+    "type": "string",
+    "format": "binary",
+    "minLength": 1,
+    "maxLength": branding.MAX_LOGO_BYTES,
+}
 
 
 class SettingLimit(Representation):
@@ -143,7 +148,7 @@ def settings_change_schema() -> JsonSchema:
     """Return the schema of a change: every setting may be left out, and null restores its default."""
     roles = {
         "type": "object",
-        "propertyNames": {"pattern": ROLE_KEY_PATTERN, "not": {"const": "admin"}},
+        "propertyNames": {"pattern": ROLE_KEY, "not": {"const": "admin"}},
         "additionalProperties": nullable({"component": "RoleChange"}),
         "maxProperties": MAX_ROLES,
     }

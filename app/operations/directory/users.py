@@ -30,8 +30,8 @@ from app.rules.identifiers import HasPublicId, new_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.tokens.claims import Profile
+from app.rules.users.profile import MAX_NAME_LENGTH
 
-MAX_NAME_LENGTH = 100
 MAX_PASSWORD_SCHEMES = 3
 # The columns of a snapshot, in the order of its fields. Queries that already join the user read them too, and
 # ``snapshot_of`` makes the snapshot: each token with claims of the user needs one.
@@ -125,8 +125,9 @@ def create_user(
     canonical = canonical_email(email)
     if canonical is None:
         raise InvalidInput("Enter a valid email address.", field="email", code="invalid_email")
-    if name:
-        _require_name(name)
+    problem = text_problem(name, max_length=MAX_NAME_LENGTH) if name else None
+    if problem is not None:
+        raise InvalidInput(problem.message, field="name", code=problem.code)
     if find_user_by_email(organization_id, email) is not None:
         raise email_taken_error()
     if count_free_places(organization_id) == 0:
@@ -224,12 +225,6 @@ def list_password_schemes(organization_id: str) -> tuple[str, ...]:
             break
         found.append(row.password_scheme)
     return tuple(found)
-
-
-def _require_name(name: str) -> None:
-    problem = text_problem(name, max_length=MAX_NAME_LENGTH)
-    if problem is not None:
-        raise InvalidInput(problem.message, field="name", code=problem.code)
 
 
 def count_free_places(organization_id: str) -> int | None:

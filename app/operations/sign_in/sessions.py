@@ -280,7 +280,8 @@ def _delete_query(sessions: int) -> CompiledQuery:
 @read
 def list_sessions(actor: Actor) -> list[SessionSummary]:
     """List the actor's own active sessions, the current one first, then by last use."""
-    organization, user_id = _get_own_account(actor)
+    user_id = actor.require_own_account()
+    organization = get_organization_by_id(actor.organization_id, fresh=False)
     return list_sessions_of_user(organization, user_id, current=actor.session_id)
 
 
@@ -311,10 +312,10 @@ def end_session(actor: Actor, session_id: str | None = None) -> bool:
 
     Raises NotFound for another user's session. Audit: ``session.ended``.
     """
-    organization, user_id = _get_own_account(actor)
+    user_id = actor.require_own_account()
     row_id = actor.session_id if session_id is None else parse_public_id("ses", session_id)
-    hold_user(organization.id, user_id)
-    ended = end_sessions(organization.id, (Session.id == row_id) & (Session.user_id == user_id))
+    hold_user(actor.organization_id, user_id)
+    ended = end_sessions(actor.organization_id, (Session.id == row_id) & (Session.user_id == user_id))
     if not ended and session_id is not None:
         raise NotFound("This session has already ended.")
     if ended and row_id is not None:
@@ -328,9 +329,9 @@ def end_other_sessions(actor: Actor) -> int:
 
     Audit: ``session.others_ended``.
     """
-    organization, user_id = _get_own_account(actor)
-    hold_user(organization.id, user_id)
-    ended = end_sessions_of_user(organization.id, user_id, keep=actor.session_id)
+    user_id = actor.require_own_account()
+    hold_user(actor.organization_id, user_id)
+    ended = end_sessions_of_user(actor.organization_id, user_id, keep=actor.session_id)
     if ended:
         audit.record_user_event(actor, "session.others_ended", user_id, after={"sessions": ended})
     return ended
@@ -438,12 +439,6 @@ def _enforce_session_limit(organization_id: str, user_id: UUID, max_sessions: in
 def _last_seen_interval(organization: OrganizationSnapshot) -> timedelta:
     idle = timedelta(seconds=organization.settings["authentication"]["sessions"]["idle_timeout_seconds"])
     return min(LAST_SEEN_INTERVAL, idle / 10)
-
-
-def _get_own_account(actor: Actor) -> tuple[OrganizationSnapshot, UUID]:
-    """Return the actor's own organization and user id. Raises Forbidden for any other account."""
-    user_id = actor.require_own_account()
-    return get_organization_by_id(actor.organization_id, fresh=False), user_id
 
 
 _FIND_REPLACED = CompiledQuery(

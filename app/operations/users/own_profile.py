@@ -7,14 +7,14 @@ from typing import Any
 
 from app.models.user import User
 from app.operations.directory.lookups import get_organization_by_id
-from app.operations.directory.users import MAX_NAME_LENGTH, UserSnapshot, get_user, update_user_row
+from app.operations.directory.users import UserSnapshot, get_user, update_user_row
 from app.operations.store import audit
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
 from app.rules.directory.attributes import attributes_of, validate_attributes
 from app.rules.errors import Conflict, Forbidden, PreconditionFailed
 from app.rules.fields import ValidationErrors, text_problem
-from app.rules.users.profile import validate_profile
+from app.rules.users.profile import MAX_NAME_LENGTH, validate_profile
 
 
 def can_change_profile(actor: Actor) -> bool:

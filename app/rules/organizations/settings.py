@@ -22,11 +22,16 @@ from app.rules.errors import MAX_ERRORS, FieldError, InvalidInput
 from app.rules.fields import suggestion
 from app.rules.languages.translation import lazy_gettext
 from app.rules.organizations.instance_limits import ORDERED_PAIRS, Bounds, apply_bounds, bounds_problem
-from app.rules.organizations.settings_table import ROLE_FIELDS, SETTINGS, ServerManaged, wrong_type
+from app.rules.organizations.settings_table import (
+    ROLE_FIELDS,
+    ROLE_KEY_PATTERN,
+    SETTINGS,
+    ServerManaged,
+    wrong_type,
+)
 
 ROLES_PATH = "user_permissions.roles"
 MAX_ROLES = 50
-_ROLE_KEY = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 # Permissions of a role that every new user may get: reading public data, and the user's own objects.
 _DEFAULT_ROLE_PERMISSIONS = frozenset({"organization:read", "settings:read"})
 
@@ -217,7 +222,7 @@ def _role_problems(roles: Any) -> Iterator[FieldError]:
         return
     for key, entry in roles.items():
         path = f"{ROLES_PATH}.{key}"[:200]
-        if _ROLE_KEY.fullmatch(key) is None:
+        if re.fullmatch(ROLE_KEY_PATTERN, key) is None:
             yield FieldError(
                 path,
                 "invalid_format",

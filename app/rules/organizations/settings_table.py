@@ -27,6 +27,7 @@ TOKEN_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
 # The grant types of a new organization. Others must be enabled.
 GRANT_TYPES = ("authorization_code", "refresh_token", "client_credentials", DEVICE_GRANT)
 AUTH_METHODS = ("client_secret_basic", "client_secret_post", "private_key_jwt", "none")
+ROLE_KEY_PATTERN = "[a-z][a-z0-9_-]{0,39}"
 # The routing key of the organization and the digest of the image.
 LOGO_PATH = r"/logos/organizations/[0-9a-z]{8}/[0-9a-f]{64}\.png"
 
@@ -277,7 +278,7 @@ def _uri(value: str) -> str | None:
 def _role(value: str) -> str | None:
     return (
         None
-        if re.fullmatch(r"[a-z][a-z0-9_-]{0,39}", value)
+        if re.fullmatch(ROLE_KEY_PATTERN, value)
         else lazy_gettext("Must be the ID of a role: lowercase letters, digits, _ and -.")
     )
 
