@@ -21,6 +21,7 @@ _DOMAIN = re.compile(
     r"(?=.{1,253}\Z)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z](?:[a-z0-9-]{0,61}[a-z0-9])"
 )
 _HTTPS = re.compile(r"https://[^\s\"'<>\\^`{|}@\x00-\x20]{1,500}")
+_COLOR = re.compile(r"#[0-9a-fA-F]{6}")
 MINUTE, HOUR, DAY = 60, 3600, 86_400
 DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 TOKEN_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
@@ -235,52 +236,14 @@ class ServerManaged(SettingKind, frozen=True):
         return {"type": "string", "pattern": f"^{self.pattern}$"}
 
 
-def _domain(value: str) -> str | None:
-    return (
-        None
-        if _DOMAIN.fullmatch(value)
-        else lazy_gettext("Must be a domain name in lowercase, such as example.com.")
-    )
-
-
-def _host(value: str) -> str | None:
+def _is_host(value: str) -> bool:
     plain = value.removeprefix("*.")
-    return (
-        None
-        if _DOMAIN.fullmatch(plain) or plain == "localhost"
-        else lazy_gettext("Must be a host such as app.example.com or *.example.com.")
-    )
+    return plain == "localhost" or _DOMAIN.fullmatch(plain) is not None
 
 
-def _origin(value: str) -> str | None:
-    return (
-        None
-        if redirect_uri_problem(f"{value}/", client_type="web") is None
-        and get_web_origin(f"{value}/") == value
-        else lazy_gettext("Must be an origin: https:// and a host in lowercase, without a path.")
-    )
-
-
-def _color(value: str) -> str | None:
-    return (
-        None if re.fullmatch(r"#[0-9a-fA-F]{6}", value) else lazy_gettext("Must be a color such as #3347c9.")
-    )
-
-
-def _email(value: str) -> str | None:
-    return None if is_email(value) else lazy_gettext("Must be an email address.")
-
-
-def _uri(value: str) -> str | None:
-    return None if _HTTPS.fullmatch(value) else lazy_gettext("Must be an https URL.")
-
-
-def _role(value: str) -> str | None:
-    return (
-        None
-        if re.fullmatch(ROLE_KEY_PATTERN, value)
-        else lazy_gettext("Must be the ID of a role: lowercase letters, digits, _ and -.")
-    )
+def _is_origin(value: str) -> bool:
+    url = f"{value}/"
+    return redirect_uri_problem(url, client_type="web") is None and get_web_origin(url) == value
 
 
 def _permission(value: str) -> str | None:
@@ -291,22 +254,30 @@ def _permission(value: str) -> str | None:
     return f"There is no such permission.{suggestion(value, sorted(ORGANIZATION_PERMISSIONS))}"
 
 
-def _scope(value: str) -> str | None:
-    return None if is_scope(value) else lazy_gettext("Must be the name of a scope.")
+def _require(is_valid: Callable[[str], object], message: str) -> Callable[[str], str | None]:
+    return lambda value: None if is_valid(value) else message
 
 
+# What is wrong with a text of each format, or None.
 _FORMATS: dict[str, Callable[[str], str | None]] = {
     "text": lambda value: None,
     "permission": _permission,
-    "domain": _domain,
-    "host": _host,
-    "origin": _origin,
-    "color": _color,
-    "email": _email,
-    "uri": _uri,
-    "role": _role,
     "attribute": attributes.key_problem,
-    "scope": _scope,
+    "domain": _require(
+        _DOMAIN.fullmatch, lazy_gettext("Must be a domain name in lowercase, such as example.com.")
+    ),
+    "host": _require(_is_host, lazy_gettext("Must be a host such as app.example.com or *.example.com.")),
+    "origin": _require(
+        _is_origin, lazy_gettext("Must be an origin: https:// and a host in lowercase, without a path.")
+    ),
+    "color": _require(_COLOR.fullmatch, lazy_gettext("Must be a color such as #3347c9.")),
+    "email": _require(is_email, lazy_gettext("Must be an email address.")),
+    "uri": _require(_HTTPS.fullmatch, lazy_gettext("Must be an https URL.")),
+    "role": _require(
+        re.compile(ROLE_KEY_PATTERN).fullmatch,
+        lazy_gettext("Must be the ID of a role: lowercase letters, digits, _ and -."),
+    ),
+    "scope": _require(is_scope, lazy_gettext("Must be the name of a scope.")),
 }
 
 
