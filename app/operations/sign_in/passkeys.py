@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
-from typing import TypeVar
 from uuid import UUID
 
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -45,7 +45,6 @@ PUBLIC_ID_PREFIX = "pky"
 UNKNOWN_AAGUID = UUID(int=0)
 REGISTER, SIGN_IN, SECOND_FACTOR = "register", "sign in", "second factor"
 INVITATION = "invitation"
-R = TypeVar("R")
 
 
 class PasskeyRecord(HasPublicId, Struct, frozen=True):
@@ -75,7 +74,6 @@ class StoredPasskey(Struct, frozen=True):
     user_id: UUID
     name: str
     public_key: bytes
-    sign_count: int
     may_sync: bool
     handle: str
     email: str
@@ -122,12 +120,11 @@ class CreatedPasskey(Struct, frozen=True):
 
 
 class PasskeyAssertion(Struct, frozen=True):
-    """The signed statements of an authenticator. ``was_verified``: the authenticator verified the user."""
+    """The signed statements of an authenticator."""
 
     sign_count: int
     may_sync: bool
     is_synced: bool
-    was_verified: bool
 
 
 @read
@@ -203,7 +200,6 @@ def find_passkey_by_credential(organization_id: str, credential_id: str) -> Stor
             Passkey.user_id,
             Passkey.name,
             Passkey.public_key,
-            Passkey.sign_count,
             Passkey.may_sync,
             PasskeyHandle.handle,
             User.email,
@@ -315,7 +311,7 @@ def verify_registration(
     from webauthn.helpers import parse_attestation_object
     from webauthn.helpers.structs import AttestationFormat, CredentialDeviceType
 
-    def verify() -> CreatedPasskey:
+    with _library_errors():
         attestation = _decode(response.content["response"]["attestationObject"])
         content = parse_attestation_object(attestation)
         # Attestation is not requested. Some browsers still send a self attestation, and certificates are ignored.
@@ -328,7 +324,7 @@ def verify_registration(
             expected_origin=party.origin,
             require_user_verification=False,
         )
-        return CreatedPasskey(
+        passkey = CreatedPasskey(
             urlsafe_b64encode(created.credential_id).rstrip(b"=").decode(),
             created.credential_public_key,
             created.sign_count,
@@ -337,12 +333,10 @@ def verify_registration(
             created.credential_backed_up,
             created.user_verified,
         )
-
-    created = _with_library_errors(verify)
     # The library takes the id from the attested data. The id in the browser's response must be the same.
-    if created.credential_id != response.credential_id:
+    if passkey.credential_id != response.credential_id:
         raise PasskeyNotVerified
-    return created
+    return passkey
 
 
 def verify_assertion(
@@ -361,7 +355,7 @@ def verify_assertion(
     from webauthn import verify_authentication_response
     from webauthn.helpers.structs import CredentialDeviceType
 
-    def verify() -> PasskeyAssertion:
+    with _library_errors():
         assertion = verify_authentication_response(
             credential=dict(response.content),
             expected_challenge=_decode(challenge),
@@ -375,10 +369,7 @@ def verify_assertion(
             assertion.new_sign_count,
             assertion.credential_device_type is CredentialDeviceType.MULTI_DEVICE,
             assertion.credential_backed_up,
-            assertion.user_verified,
         )
-
-    return _with_library_errors(verify)
 
 
 def _challenge_key(organization: OrganizationSnapshot) -> bytes:
@@ -391,11 +382,13 @@ def _challenge_binding(
     return purpose, organization.id, browser_id, subject
 
 
-def _with_library_errors(verify: Callable[[], R]) -> R:
+@contextmanager
+def _library_errors() -> Iterator[None]:
+    """Raise PasskeyNotVerified for what the library raises in a ``with`` block."""
     from webauthn.helpers.exceptions import WebAuthnException
 
     try:
-        return verify()
+        yield
     # Besides its own errors, the library lets those of its parsers through, whose input is untrusted.
     except (WebAuthnException, ValueError, LookupError, TypeError, AttributeError) as error:
         raise PasskeyNotVerified from error
