@@ -23,7 +23,7 @@ from app.fast_path.compiled_query import (
     list_values,
     size_of_list,
 )
-from app.models.base import is_of_user
+from app.models.base import is_of_user, is_same
 from app.models.session import KnownBrowser
 from app.models.user import User
 from app.operations.mail.notices import notify_user
@@ -105,9 +105,7 @@ def find_known_browser(organization_id: str, email_canonical: str, cookie: str) 
     """Find the known browser of the account with the email among the cookie's values."""
     found: UUID | None = db.session.scalar(
         select(KnownBrowser.id)
-        .join(
-            User, and_(User.organization_id == KnownBrowser.organization_id, User.id == KnownBrowser.user_id)
-        )
+        .join(User, is_same(User.id, KnownBrowser.user_id))
         .where(
             KnownBrowser.organization_id == organization_id,
             KnownBrowser.digest.in_(_digests_of(organization_id, cookie)),

@@ -39,7 +39,7 @@ from app.operations.sign_in.actor_access import require_role_permissions
 from app.operations.store import audit, clock, keyring
 from app.operations.store.transactions import count_changed, read, transaction
 from app.operations.users.groups import hold_groups
-from app.operations.users.import_records import seal_context
+from app.operations.users.import_records import record_import_event, seal_context
 from app.operations.users.import_updates import differing_fields, update_existing_user
 from app.operations.users.import_uploads import load_importer
 from app.operations.users.role_assignments import announce_role
@@ -435,10 +435,5 @@ def _update_counts(part: ImportPart, is_last: bool, **counts: int) -> None:
 def _audit_end(part: ImportPart) -> None:
     db.session.expire_all()
     finished = db.session.get_one(UserImport, (part.job.organization_id, part.job.id))
-    audit.record(
-        part.importer,
-        "user_import.ended",
-        "user_import",
-        public_id("imp", part.job.id),
-        after={name: getattr(finished, name) for name in ("created", "updated", "skipped", "refused")},
-    )
+    counts = {name: getattr(finished, name) for name in ("created", "updated", "skipped", "refused")}
+    record_import_event(part.importer, "user_import.ended", part.job.id, counts)

@@ -187,8 +187,12 @@ def fail_import(actor: Actor, import_id: UUID, reason: str) -> None:
     """
     organization_id = actor.organization_id
     if _end(organization_id, import_id, FAILED, IN_PROGRESS, failure=reason[:300]):
-        target = public_id("imp", import_id)
-        audit.record(actor, "user_import.failed", "user_import", target, after={"reason": reason})
+        record_import_event(actor, "user_import.failed", import_id, {"reason": reason})
+
+
+def record_import_event(actor: Actor, action: str, import_id: UUID, after: Mapping[str, Any]) -> None:
+    """Record an audit event of an import."""
+    audit.record(actor, action, "user_import", public_id("imp", import_id), after=after)
 
 
 def remove_parts(organization_id: str, import_id: UUID) -> None:
@@ -248,8 +252,7 @@ def _cancel(actor: Actor, import_id: str) -> ImportRecord:
     if not _end(row.organization_id, row.id, CANCELLED, _CANCELLABLE):
         raise Conflict("This import has already ended.", code="import_ended")
     counts = {"created": row.created, "updated": row.updated, "refused": row.refused}
-    target = public_id("imp", row.id)
-    audit.record(actor, "user_import.cancelled", "user_import", target, after=counts)
+    record_import_event(actor, "user_import.cancelled", row.id, counts)
     db.session.expire_all()
     return import_record(get_import_row(actor, import_id))
 

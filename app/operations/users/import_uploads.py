@@ -29,7 +29,7 @@ from app.operations.directory.lookups import find_client_by_id, get_organization
 from app.operations.directory.users import get_user
 from app.operations.sign_in import sessions
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
-from app.operations.store import audit, clock, keyring
+from app.operations.store import clock, keyring
 from app.operations.store.transactions import count_changed, on_commit, read, transaction
 from app.operations.tokens import tokens
 from app.operations.users import import_records
@@ -37,6 +37,7 @@ from app.operations.users.import_records import (
     ImportRecord,
     get_import_row,
     import_record,
+    record_import_event,
     remove_refusals,
     seal_context,
 )
@@ -44,7 +45,7 @@ from app.rules.actor import Actor
 from app.rules.directory.permissions import intersect_permissions
 from app.rules.errors import Conflict, Forbidden, NotFound
 from app.rules.fields import ValidationErrors, text_problem
-from app.rules.identifiers import new_id, public_id
+from app.rules.identifiers import new_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.users.import_files import FORMATS, Row, UnreadableFile, read_rows
@@ -150,13 +151,7 @@ def start_import(actor: Actor, import_id: str) -> ImportRecord:
             "Only an import that was checked and not started yet can be started.", code="not_checked"
         )
     remove_refusals(row.organization_id, row.id)
-    audit.record(
-        actor,
-        "user_import.started",
-        "user_import",
-        public_id("imp", row.id),
-        after={"name": row.name, "rows": row.total, "on_existing": row.on_existing},
-    )
+    record_import_event(actor, "user_import.started", row.id, _described(row))
     on_commit(import_ready.set)
     db.session.expire_all()
     return import_record(get_import_row(actor, import_id))
@@ -240,13 +235,8 @@ def confirm_upload(actor: Actor, upload: Upload, *, is_dry_run: bool) -> ImportR
         raise Conflict("This upload has expired. Upload the file again.", code="upload_ended")
     db.session.expire_all()
     row = db.session.get_one(UserImport, (actor.organization_id, upload.id))
-    audit.record(
-        actor,
-        "user_import.checked" if is_dry_run else "user_import.started",
-        "user_import",
-        public_id("imp", upload.id),
-        after={"name": row.name, "rows": row.total, "on_existing": row.on_existing, "digest": upload.digest},
-    )
+    action = "user_import.checked" if is_dry_run else "user_import.started"
+    record_import_event(actor, action, upload.id, {**_described(row), "digest": upload.digest})
     on_commit(import_ready.set)
     return import_record(row)
 
@@ -261,6 +251,10 @@ def validate_import_options(
     errors.add_choice("on_existing", on_existing, ON_EXISTING)
     errors.add_problem("name", text_problem(name, max_length=200, min_length=0))
     errors.raise_if_any()
+
+
+def _described(row: UserImport) -> dict[str, Any]:
+    return {"name": row.name, "rows": row.total, "on_existing": row.on_existing}
 
 
 def _require_active_credential(document: Mapping[str, Any]) -> None:
