@@ -32,11 +32,11 @@ from app.rules.actor import Actor
 from app.rules.errors import (
     Conflict,
     Forbidden,
-    InvalidInput,
     NotFound,
     OrganizationMoved,
     PreconditionFailed,
 )
+from app.rules.fields import ValidationErrors
 from app.rules.identifiers import new_routing_key
 from app.rules.languages.translation import lazy_gettext
 from app.rules.organizations.organizations import (
@@ -230,13 +230,10 @@ def list_organizations(
     ``query`` is a part of an id or a name. ``status`` is active, suspended or deleted; without it
     deleted organizations are left out.
     """
-    if status is not None and status not in LISTED_STATUSES:
-        allowed = ", ".join(LISTED_STATUSES)
-        raise InvalidInput(
-            lazy_gettext("This must be one of: %(choices)s.", choices=allowed),
-            field="status",
-            code="not_allowed",
-        )
+    errors = ValidationErrors()
+    if status is not None:
+        errors.add_choice("status", status, LISTED_STATUSES)
+    errors.raise_if_any()
     if not actor.has_permission("organizations:read"):
         actor.require("organization:read")
         own = _record(_row(Organization.id == actor.organization_id))

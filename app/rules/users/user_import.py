@@ -89,12 +89,7 @@ def validate_imported_user(fields: Mapping[str, Any], attributes: Iterable[Attri
     name = given.get("name", "")
     found.add_problem("name", text_problem(name, max_length=MAX_NAME_LENGTH, min_length=0))
     status = given.get("status", "active")
-    if status not in STATUSES:
-        found.add(
-            "status",
-            "not_allowed",
-            lazy_gettext("This must be one of: %(choices)s.", choices=", ".join(STATUSES)),
-        )
+    found.add_choice("status", status, STATUSES)
     is_verified = _boolean(given.get("email_verified", False), found)
     roles = _roles(given.get("roles", ()), found)
     groups = _groups(given.get("groups", ()), found)
