@@ -20,6 +20,7 @@ from app.account.sign_in import (
     current_browser,
     destination_of,
     pending_request,
+    second_step_url,
     sign_in_form,
 )
 from app.operations.authorization.authorization_requests import AuthorizationRequestRecord
@@ -192,11 +193,8 @@ def _token() -> str:
 
 def _restart(organization: OrganizationSnapshot, waiting: PendingSignInState | None) -> Response:
     """Redirect to the page that the pending sign-in needs now, or to the sign-in page if it has expired."""
-    pages = {MfaRequirement.VERIFY: "verify", MfaRequirement.OFFER: "enrol", MfaRequirement.ENROL: "enrol"}
-    page = pages.get(waiting.requirement) if waiting is not None else None
-    if page is not None:
-        query = urlencode({"sign_in": _token(), **return_parameters()})
-        return redirect(f"/organizations/{organization.slug}/login/{page}?{query}", 303)
+    if waiting is not None and waiting.requirement is not MfaRequirement.NOTHING:
+        return redirect(second_step_url(organization, _token(), waiting.requirement), 303)
     query = urlencode({**return_parameters(), "ended": "1"})
     return redirect(f"/organizations/{organization.slug}/login?{query}", 303)
 
@@ -244,12 +242,8 @@ def _enrol_page(
     form: AuthenticatorAppForm,
 ) -> Response:
     """Render the page on which two-step verification is set up."""
-    user = waiting.to_actor(anonymous_actor(organization))
-    app = (
-        factor_enrollment.continue_authenticator_app(user, form.secret.data or "")
-        if form.is_submitted()
-        else factor_enrollment.begin_authenticator_app(user)
-    )
+    user = waiting.pending.to_actor(anonymous_actor(organization))
+    app = factor_enrollment.begin_authenticator_app(user, form.secret.data or "")
     form.secret.data, form.code.data = app.sealed, ""
     return organization_page(
         "account/enrol.html",

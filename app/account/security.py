@@ -47,11 +47,7 @@ def add_app_page(context: AccountContext) -> Response:
                 context.actor, form.secret.data or "", form.code.data, known_cookie=known
             )
             return _added(context, added.codes, added.token, _SECURITY, "factor-added")
-    app = (
-        factor_enrollment.continue_authenticator_app(context.actor, form.secret.data or "")
-        if form.is_submitted()
-        else factor_enrollment.begin_authenticator_app(context.actor)
-    )
+    app = factor_enrollment.begin_authenticator_app(context.actor, form.secret.data or "")
     form.secret.data, form.code.data = app.sealed, ""
     return context.render(
         "account/app_add.html",

@@ -190,12 +190,17 @@ def continue_sign_in(
     The status is 303, so that no browser sends the password again (RU-7).
     """
     if isinstance(outcome, SecondStepRequired):
-        page = "verify" if outcome.purpose is MfaRequirement.VERIFY else "enrol"
-        query = urlencode({"sign_in": outcome.token, **return_parameters()})
-        return redirect(f"/organizations/{organization.slug}/login/{page}?{query}", 303)
+        return redirect(second_step_url(organization, outcome.token, outcome.purpose), 303)
     response = redirect(destination_of(organization, outcome, pending), 303)
     set_sign_in(response, organization.id, outcome.token, known=outcome.known_cookie)
     return response
+
+
+def second_step_url(organization: OrganizationSnapshot, token: str, requirement: MfaRequirement) -> str:
+    """Return the URL of the page on which the pending sign-in of the token continues."""
+    page = "verify" if requirement is MfaRequirement.VERIFY else "enrol"
+    query = urlencode({"sign_in": token, **return_parameters()})
+    return f"/organizations/{organization.slug}/login/{page}?{query}"
 
 
 def destination_of(

@@ -113,24 +113,20 @@ def require_fresh_own_account(actor: Actor) -> None:
 
 
 @read
-def begin_authenticator_app(actor: Actor) -> AuthenticatorAppSetup:
+def begin_authenticator_app(actor: Actor, sealed: str = "") -> AuthenticatorAppSetup:
     """Create a secret for the actor's authenticator app. Nothing is stored until the app's first code.
 
-    The actor is signed in, or is the user of a pending sign-in.
+    After an incorrect code, ``sealed`` is that of the page, whose secret stays until the page expires. The actor is
+    signed in, or is the user of a pending sign-in.
     """
     organization, user_id = get_own_account(actor)
-    secret = new_secret()
-    return _setup(organization, actor.label, secret, _seal(organization.id, user_id, secret))
-
-
-@read
-def continue_authenticator_app(actor: Actor, sealed: str) -> AuthenticatorAppSetup:
-    """Return the same setup after an incorrect code, or a new one if the page has expired."""
-    organization, user_id = get_own_account(actor)
     try:
-        return _setup(organization, actor.label, _open(organization.id, user_id, sealed), sealed)
+        secret = _open(organization.id, user_id, sealed)
     except InvalidInput:
-        return begin_authenticator_app(actor)
+        secret = new_secret()
+        sealed = _seal(organization.id, user_id, secret)
+    uri = otpauth_uri(secret, issuer=organization.title, account=actor.label)
+    return AuthenticatorAppSetup(uri, format_secret(secret), sealed)
 
 
 @transaction
@@ -346,14 +342,6 @@ def _add_session_methods(actor: Actor, methods: tuple[str, ...]) -> None:
         .where(has_key(Session, actor.home_organization_id, actor.session_id))
         .values(amr=" ".join(combine_amr(actor.amr or ("pwd",), methods)))
     )
-
-
-def _setup(
-    organization: OrganizationSnapshot, account: str, secret: bytes, sealed: str
-) -> AuthenticatorAppSetup:
-    issuer = organization.title
-    uri = otpauth_uri(secret, issuer=issuer, account=account)
-    return AuthenticatorAppSetup(uri, format_secret(secret), sealed)
 
 
 def _seal(organization_id: str, user_id: UUID, secret: bytes) -> str:

@@ -100,10 +100,6 @@ class PendingSignInState(Struct, frozen=True):
     until: datetime | None
     methods: tuple[str, ...]
 
-    def to_actor(self, anonymous: Actor) -> Actor:
-        """Return the user as an actor for changes to their own account during the sign-in."""
-        return self.pending.to_actor(anonymous)
-
 
 @transaction
 def create_pending_sign_in(
