@@ -207,10 +207,12 @@ def find_user_by_email(organization_id: str, email: str) -> UserSnapshot | None:
     canonical = canonical_email(email)
     if canonical is None:
         return None
-    user = db.session.scalar(
-        select(User).where(User.organization_id == organization_id, User.email_canonical == canonical)
-    )
-    return None if user is None else to_user_snapshot(user)
+    row = db.session.execute(
+        select(*USER_COLUMNS).where(
+            User.organization_id == organization_id, User.email_canonical == canonical
+        )
+    ).first()
+    return None if row is None else snapshot_of(row)
 
 
 def list_password_schemes(organization_id: str) -> tuple[str, ...]:
@@ -267,11 +269,6 @@ def unverified_email_error(user_id: UUID) -> Conflict:
         field="email",
         code="email_unverified",
     )
-
-
-def to_user_snapshot(user: User) -> UserSnapshot:
-    """Return the row as a snapshot without the password hash."""
-    return snapshot_of([getattr(user, column.key) for column in USER_COLUMNS])
 
 
 def snapshot_of(values: Sequence[Any]) -> UserSnapshot:

@@ -16,9 +16,10 @@ from app.models.user import DELETED, AppRoleAssignment, Group, GroupMember, User
 from app.operations.clients.client_records import name_key
 from app.operations.directory.lookups import touch_organization
 from app.operations.directory.users import (
+    USER_COLUMNS,
     UserSnapshot,
     find_user_by_email,
-    to_user_snapshot,
+    snapshot_of,
     unverified_email_error,
 )
 from app.operations.sign_in.actor_access import enter_organization
@@ -241,8 +242,7 @@ def list_members(
     inside, _ = enter_organization(actor, slug, "users:read")
     group = _load(inside, slug, group_id)
     statement = (
-        select(User)
-        .add_columns(GroupMember.created_at, GroupMember.created_by)
+        select(GroupMember.created_at, GroupMember.created_by, *USER_COLUMNS)
         .join(GroupMember, is_same(GroupMember.user_id, User.id))
         .where(User.organization_id == inside.organization_id, GroupMember.group_id == group.id)
     )
@@ -250,7 +250,7 @@ def list_members(
         statement = where_user_matches(statement, query)
     with take_search_slot(inside.organization_id, query):
         page = read_page(statement, (User.email_canonical, User.id), page_request, descending=False)
-    return page.map(lambda row: MemberRecord(to_user_snapshot(row[0]), *row[1:]))
+    return page.map(lambda row: MemberRecord(snapshot_of(row), *row[:2]))
 
 
 @transaction
@@ -353,14 +353,15 @@ def find_sent_user(actor: Actor, fields: Mapping[str, Any]) -> UserSnapshot:
         row_id = found.id if found is not None else None
     row = None
     if row_id is not None:
-        statement = select(User).where(has_key(User, actor.organization_id, row_id))
-        row = db.session.scalar(statement.with_for_update(), execution_options={"populate_existing": True})
+        columns = select(User.made_unproven, *USER_COLUMNS)
+        statement = columns.where(has_key(User, actor.organization_id, row_id)).with_for_update()
+        row = db.session.execute(statement).first()
     if row is None or row.status == DELETED:
         raise InvalidInput("There is no such user.", field=name, code="unknown_user")
     if name == "email" and row.made_unproven:
         # Someone who registered with another person's email must not get what is meant for its owner.
         raise unverified_email_error(row.id)
-    return to_user_snapshot(row)
+    return snapshot_of(row)
 
 
 def lock_group(actor: Actor, group_id: str, *, shared: bool = False) -> Group:
