@@ -22,7 +22,7 @@ from app.operations.store.rows import Page, PageRequest
 from app.portal.charts import meter, sparkline
 from app.rules.actor import Actor
 from app.rules.directory.permissions import BUILT_IN_ROLES, effective_roles
-from app.rules.errors import DomainError, Forbidden, NotFound, TooManyRequests
+from app.rules.errors import Conflict, DomainError, Forbidden, NotFound, TooManyRequests
 from app.web.browser_session import actor_for, current_sessions, page_decorator, return_to_page, session_for
 from app.web.error_pages import error_response, page_of_error
 from app.web.flash import Notice, flash, take_flash
@@ -178,6 +178,22 @@ class PortalContext(Struct, frozen=True):
             breadcrumb=parents,
             in_settings=in_settings,
         )
+
+    def confirm_change(
+        self,
+        confirmation: Confirmation,
+        change: Callable[[], object],
+        path: str,
+        notice_key: str,
+        undo: Undo | None = None,
+    ) -> BaseResponse:
+        """Make a change once it is confirmed, and show the notice on the page at ``path``; until then, ask."""
+        form = PageForm()
+        if form.validate_on_submit():
+            with form.show_errors(Conflict):
+                change()
+                return self.done(path, notice_key, undo=undo)
+        return self.confirm(form, confirmation)
 
     def _notice(self, once: dict[str, Any]) -> Notice | None:
         key = once.get("notice", "")

@@ -117,10 +117,6 @@ def group_delete(context: PortalContext, group_id: str) -> PageResponse:
     context.actor.require("users:write")
     slug = context.organization.slug
     group = get_group(context.actor, slug, group_id)
-    form = PageForm()
-    if form.validate_on_submit():
-        delete_group(context.actor, slug, group_id)
-        return context.done("/groups", "group-deleted")
     parents = (
         (gettext("Users"), "/users"),
         (gettext("Groups"), "/groups"),
@@ -134,9 +130,11 @@ def group_delete(context: PortalContext, group_id: str) -> PageResponse:
         ),
         gettext("The accounts stay."),
     )
-    return context.confirm(
-        form,
+    return context.confirm_change(
         Confirmation(
             gettext("Delete the group %(name)s?", name=group.name), gettext("Delete group"), parents, impact
         ),
+        lambda: delete_group(context.actor, slug, group_id),
+        "/groups",
+        "group-deleted",
     )

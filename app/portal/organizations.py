@@ -149,13 +149,7 @@ def organization_suspend(context: PortalContext, slug: str) -> PageResponse:
     """Show what stops, and suspend the organization."""
     _require_root(context)
     context.actor.require("organizations:write")
-    form = PageForm()
     page = f"/organizations/{slug}"
-    if form.validate_on_submit():
-        with form.show_errors(Conflict):
-            update_organization(context.actor, slug, {"status": "suspended"})
-            undo = Undo(page, "organizations:write", {"resume": "1"})
-            return context.done(page, "organization-suspended", undo=undo)
     found = get_organization(context.actor, slug)
     affected = count_affected(context.actor, slug)
     impact = (
@@ -176,11 +170,14 @@ def organization_suspend(context: PortalContext, slug: str) -> PageResponse:
         ),
     )
     parents = ((gettext("Organizations"), "/organizations"), (found.name, page))
-    return context.confirm(
-        form,
+    return context.confirm_change(
         Confirmation(
             gettext("Suspend %(name)s?", name=found.name), gettext("Suspend organization"), parents, impact
         ),
+        lambda: update_organization(context.actor, slug, {"status": "suspended"}),
+        page,
+        "organization-suspended",
+        Undo(page, "organizations:write", {"resume": "1"}),
     )
 
 

@@ -353,11 +353,6 @@ def remove(context: PortalContext, admin_id: str) -> PageResponse:
     slug = context.organization.slug
     admin = get_administrator(context.actor, slug, admin_id)
     is_self = admin.user_id == context.actor.user_id
-    form = PageForm()
-    if form.validate_on_submit():
-        with form.show_errors(Conflict):
-            remove_administrator(context.actor, slug, admin_id)
-            return context.done("" if is_self else "/administrators", "administrator-removed")
     roles = effective_roles(context.organization.settings)
     role = translate(roles[admin.role].name) if admin.role in roles else admin.role
     impact = (
@@ -367,8 +362,7 @@ def remove(context: PortalContext, admin_id: str) -> PageResponse:
         gettext("The account and the clients registered with it stay."),
     )
     note = gettext("This is your own role. You can't give it back to yourself.") if is_self else ""
-    return context.confirm(
-        form,
+    return context.confirm_change(
         Confirmation(
             gettext("Remove %(name)s?", name=admin.name or admin.email),
             gettext("Remove administrator"),
@@ -376,6 +370,9 @@ def remove(context: PortalContext, admin_id: str) -> PageResponse:
             impact,
             note,
         ),
+        lambda: remove_administrator(context.actor, slug, admin_id),
+        "" if is_self else "/administrators",
+        "administrator-removed",
     )
 
 

@@ -202,12 +202,6 @@ def rotate_keys(context: PortalContext) -> PageResponse:
 @portal_page("/settings/keys/<algorithm>/replace", "GET", "POST")
 def replace_keys(context: PortalContext, algorithm: str) -> PageResponse:
     """Confirm and replace every key of the algorithm with a new one. Requires a fresh sign-in."""
-    form = PageForm()
-    if form.validate_on_submit():
-        rotate_signing_key(
-            context.actor, context.organization.slug, {"algorithm": algorithm, "emergency": True}
-        )
-        return context.done("/settings/keys", "keys-replaced")
     removed = list_removed_by_emergency(context.actor, context.organization.slug, algorithm)
     kids = ", ".join(f"{key.kid[:12]}…" for key in removed)
     impact = (
@@ -227,14 +221,18 @@ def replace_keys(context: PortalContext, algorithm: str) -> PageResponse:
         ),
     )
     parents = ((gettext("Settings"), "/settings"), (gettext("Signing keys"), "/settings/keys"))
-    return context.confirm(
-        form,
+    return context.confirm_change(
         Confirmation(
             gettext("Replace the %(algorithm)s keys now?", algorithm=algorithm),
             gettext("Replace keys"),
             parents,
             impact,
         ),
+        lambda: rotate_signing_key(
+            context.actor, context.organization.slug, {"algorithm": algorithm, "emergency": True}
+        ),
+        "/settings/keys",
+        "keys-replaced",
     )
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from flask import redirect, request
 
 from app.operations.directory.users import UserSnapshot
@@ -33,7 +30,7 @@ from app.rules.directory.permissions import effective_roles
 from app.rules.errors import Conflict, NotFound
 from app.rules.sign_in.browser_names import browser_name
 from app.rules.users.profile import STATUSES
-from app.web.forms import PageForm, TypedConfirmationForm
+from app.web.forms import TypedConfirmationForm
 from app.web.languages import counted, gettext, lazy_gettext, translate
 
 _STATUSES = {
@@ -95,9 +92,7 @@ def disable_user(context: PortalContext, user_id: str) -> PageResponse:
             "Nothing is deleted. You can enable the user again, but they and their clients have to sign in again."
         ),
     )
-    return _change_user(
-        context,
-        user,
+    return context.confirm_change(
         Confirmation(
             gettext("Disable %(name)s?", name=user.name or user.email),
             gettext("Disable user"),
@@ -105,6 +100,7 @@ def disable_user(context: PortalContext, user_id: str) -> PageResponse:
             impact,
         ),
         lambda: update_user(context.actor, user_id, {"status": "disabled"}),
+        f"/users/{user_id}",
         "user-disabled",
         Undo(f"/users/{user_id}/enable", "users:write"),
     )
@@ -133,11 +129,10 @@ def sign_out_user(context: PortalContext, user_id: str) -> PageResponse:
         gettext("Apps with offline access keep it. Revoke their tokens to end it as well."),
     )
     title = gettext("Sign out %(name)s everywhere?", name=user.name or user.email)
-    return _change_user(
-        context,
-        user,
+    return context.confirm_change(
         Confirmation(title, gettext("Sign out everywhere"), _parents(user), impact),
         lambda: end_user_sessions(context.actor, user_id),
+        f"/users/{user_id}",
         "user-signed-out",
     )
 
@@ -164,11 +159,10 @@ def end_one_user_session(context: PortalContext, user_id: str, session_id: str) 
             ),
             gettext("%(sessions)s will stay.", sessions=counted(len(sessions) - 1, "other session")),
         )
-    return _change_user(
-        context,
-        user,
+    return context.confirm_change(
         Confirmation(gettext("End this session?"), gettext("End session"), _parents(user), impact),
         lambda: end_user_session(context.actor, user_id, session_id),
+        f"/users/{user_id}",
         "session-ended",
     )
 
@@ -233,10 +227,6 @@ def reset_second_factors(context: PortalContext, user_id: str) -> PageResponse:
     """Confirm and remove all second factors of the user. Requires a fresh sign-in."""
     context.actor.require("users:write")
     record = get_user_record(context.actor, user_id)
-    form = PageForm()
-    if form.validate_on_submit():
-        reset_user_factors(context.actor, user_id)
-        return context.done(f"/users/{user_id}", "user-factors-reset")
     factors = list_user_factors(context.actor, user_id)
     methods = counted(len(factors.factors), "verification method")
     impact = (
@@ -253,8 +243,7 @@ def reset_second_factors(context: PortalContext, user_id: str) -> PageResponse:
         gettext("The user is signed out everywhere. Clients have to ask for access again."),
     )
     note = gettext("Verify the person's identity first. Anyone with their password will be able to sign in.")
-    return context.confirm(
-        form,
+    return context.confirm_change(
         Confirmation(
             gettext("Reset two-step verification?"),
             gettext("Reset two-step verification"),
@@ -262,6 +251,9 @@ def reset_second_factors(context: PortalContext, user_id: str) -> PageResponse:
             impact,
             note,
         ),
+        lambda: reset_user_factors(context.actor, user_id),
+        f"/users/{user_id}",
+        "user-factors-reset",
     )
 
 
@@ -286,22 +278,6 @@ def reject_registration(context: PortalContext, registration_id: str) -> PageRes
     """Delete the registration."""
     pending_registrations.reject_registration(context.actor, registration_id)
     return context.done("/registrations", "registration-rejected")
-
-
-def _change_user(
-    context: PortalContext,
-    user: UserSnapshot,
-    confirmation: Confirmation,
-    change: Callable[[], Any],
-    notice_key: str,
-    undo: Undo | None = None,
-) -> PageResponse:
-    form = PageForm()
-    if form.validate_on_submit():
-        with form.show_errors(Conflict):
-            change()
-            return context.done(f"/users/{user.public_id}", notice_key, undo=undo)
-    return context.confirm(form, confirmation)
 
 
 def _count_sessions(context: PortalContext, user_id: str) -> str:

@@ -150,23 +150,21 @@ def webhook_delete(context: PortalContext, webhook_id: str) -> PageResponse:
     """Confirm and delete a webhook."""
     webhook = get_webhook(context.actor, webhook_id)
     context.actor.require("webhooks:write")
-    form = PageForm()
-    if form.validate_on_submit():
-        delete_webhook(context.actor, webhook_id)
-        return context.done("/webhooks", "webhook-deleted")
     page = (webhook.label, f"/webhooks/{webhook_id}")
     impact = (
         gettext("No more events are sent to %(url)s.", url=webhook.url),
         gettext("Pending deliveries are dropped, and the signing secret is deleted."),
     )
-    return context.confirm(
-        form,
+    return context.confirm_change(
         Confirmation(
             gettext("Delete this webhook?"),
             gettext("Delete webhook"),
             ((gettext("Webhooks"), "/webhooks"), page),
             impact,
         ),
+        lambda: delete_webhook(context.actor, webhook_id),
+        "/webhooks",
+        "webhook-deleted",
     )
 
 
