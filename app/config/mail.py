@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import importlib.util
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
+import idna
+
 from .settings import UnsafeConfiguration, file, is_loopback_url, text
 
 _URL, _FROM, _CA = "GATEHOUSE_SMTP_URL", "GATEHOUSE_MAIL_FROM", "GATEHOUSE_SMTP_CA_BUNDLE"
 _FORM = f"{_URL} must look like smtp://user:password@mail.example.com:587 or smtps://mail.example.com."
+_ATOM = r"[a-z0-9!#$%&'*+/=?^_`{|}~-]+"
+# No IP address: its last label is a number.
+_SENDER = re.compile(rf"{_ATOM}(?:\.{_ATOM})*@(?:[a-z0-9-]+\.)*[a-z][a-z0-9-]*")
+_MAX_LENGTH = 254
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +46,8 @@ def mail_server(env: Mapping[str, str]) -> MailServer | None:
         raise UnsafeConfiguration(_FORM) from None
     if parts.scheme not in {"smtp", "smtps"} or not host or parts.path.strip("/") or parts.query:
         raise UnsafeConfiguration(_FORM)
-    sender = _canonical_email(env.get(_FROM, ""))
-    if sender is None or not sender.isascii():
+    sender = _canonical_sender(env.get(_FROM, ""))
+    if sender is None:
         raise UnsafeConfiguration(f"{_URL} is set, so {_FROM} must be the sender's email address.")
     is_tls = parts.scheme == "smtps"
     plain: Literal["starttls", "none"] = "none" if is_loopback_url(url) else "starttls"
@@ -56,17 +62,15 @@ def mail_server(env: Mapping[str, str]) -> MailServer | None:
     )
 
 
-def _canonical_email(text: str) -> str | None:
-    """Return the canonical form of an email address, or None when it is invalid.
+def _canonical_sender(text: str) -> str | None:
+    """Return the sender's mailbox in ASCII and lower case, or None if it is invalid (RFC 5321 section 4.1.2).
 
-    The rule's file is loaded by its path: the server's main process reads this package and must not import ``app``,
-    because then a reload would use the code that it started with.
+    The rule for users' emails would import ``app``. The server's main process reads this package and must not, because
+    then a reload would use the code that it started with.
     """
-    file_of_rule = Path(__file__).parents[1] / "rules" / "mail" / "email_addresses.py"
-    spec = importlib.util.spec_from_file_location("gatehouse_emails", file_of_rule)
-    if spec is None or spec.loader is None:
-        raise FileNotFoundError(file_of_rule)
-    rule = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(rule)
-    canonical: str | None = rule.canonical_email(text)
-    return canonical
+    local_part, _, domain = text.strip().lower().rpartition("@")
+    try:
+        mailbox = f"{local_part}@{idna.encode(domain, uts46=True, std3_rules=True).decode()}"
+    except ValueError:
+        return None
+    return mailbox if len(mailbox) <= _MAX_LENGTH and _SENDER.fullmatch(mailbox) else None

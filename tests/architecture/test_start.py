@@ -75,7 +75,12 @@ def test_main_process_reads_the_configuration_without_the_application(tmp_path: 
         "import sys; sys.path[:0] = ['script/lib', '.']; import serve; serve.read_configuration(); "
         "print([name for name in sys.modules if name.partition('.')[0] == 'app'])"
     )
-    environ = {"GATEHOUSE_INSTANCE": str(tmp_path), "PATH": os.environ["PATH"]}
+    environ = {
+        "GATEHOUSE_INSTANCE": str(tmp_path),
+        "GATEHOUSE_SMTP_URL": "smtp://127.0.0.1",
+        "GATEHOUSE_MAIL_FROM": "gatehouse@example.com",
+        "PATH": os.environ["PATH"],
+    }
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env=environ, capture_output=True, check=True, timeout=60
     )

@@ -416,6 +416,8 @@ def test_mail_server_needs_tls_except_on_loopback(tmp_path: Path, url: str, told
         {"GATEHOUSE_SMTP_URL": "smtp://ada:s3cret@mail.example.com/path"},
         {"GATEHOUSE_MAIL_FROM": None},
         {"GATEHOUSE_MAIL_FROM": "nobody"},
+        {"GATEHOUSE_MAIL_FROM": "müller@example.com"},
+        {"GATEHOUSE_MAIL_FROM": "a@192.0.2.1"},
         {"GATEHOUSE_MAIL_FROM": "a@example.com\nBcc: b@example.com"},
     ],
 )
