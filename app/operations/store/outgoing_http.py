@@ -16,9 +16,8 @@ import socket
 import ssl
 import threading
 import time
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +25,7 @@ from msgspec import Struct
 
 from app.config import current
 from app.extensions import in_transaction
+from app.operations.store.slots import Slots
 from app.rules.errors import DomainError
 from app.rules.store.outgoing_http import (
     OutgoingRequestBlocked,
@@ -70,51 +70,17 @@ def count_certificate_authorities(ca_bundle: Path) -> int:
     return trust.cert_store_stats()["x509_ca"]
 
 
-class ConcurrencyLimiter:
-    """Limit concurrent requests in total, per organization, and per host of an organization.
-
-    An organization that has a slot gets another one only while fewer than half are taken, so that a few busy ones
-    together leave slots for others. A request without a free slot is rejected and does not wait.
-    """
-
-    def __init__(self, *, max_total: int, max_per_organization: int, max_per_host: int) -> None:
-        self._max_total = max_total
-        self._max_per_organization = max_per_organization
-        self._max_per_host = max_per_host
-        self._lock = threading.Lock()
-        self._counts: Counter[tuple[str, ...]] = Counter()
-        self._total = 0
-
-    @contextmanager
-    def slot(self, organization_id: str, host: str) -> Iterator[None]:
-        """Hold a slot inside the block. Raises OutgoingRequestFailed if none is free."""
-        keys = ((organization_id,), (organization_id, host))
-        with self._lock:
-            own = self._counts[keys[0]]
-            if (
-                self._total >= (self._max_total // 2 if own else self._max_total)
-                or own >= self._max_per_organization
-                or self._counts[keys[1]] >= self._max_per_host
-            ):
-                raise OutgoingRequestFailed("Too many requests to external servers are in progress.")
-            self._total += 1
-            self._counts.update(keys)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._total -= 1
-                self._counts.subtract(keys)
-                self._counts = +self._counts
-
-
 class HostNotFound(Exception):
     """The host name has no address, or not in time."""
 
 
+def _refuse() -> OutgoingRequestFailed:
+    return OutgoingRequestFailed("Too many requests to external servers are in progress.")
+
+
 # A lookup that timed out keeps its slot until the system gives up on it, which may take half a minute. An organization
 # needs as many slots as it can send requests.
-_lookup_slots = ConcurrencyLimiter(max_total=16, max_per_organization=6, max_per_host=4)
+_lookup_slots = Slots(16, 6, _refuse, per_host=4)
 
 
 def resolve_host(organization_id: str, host: str, port: int, deadline: float) -> list[str]:
@@ -123,8 +89,7 @@ def resolve_host(organization_id: str, host: str, port: int, deadline: float) ->
     ``deadline`` is a time of the monotonic clock in seconds. Raises HostNotFound if none is found by then, and
     OutgoingRequestFailed if too many threads are looking, for the organization or in all.
     """
-    slot = ExitStack()
-    slot.enter_context(_lookup_slots.slot(organization_id, host))
+    slot = _lookup_slots.take(organization_id, host)
     answer: queue.SimpleQueue[list[str] | OSError | UnicodeError] = queue.SimpleQueue()
     threading.Thread(target=_look_up, args=(host, port, slot, answer), name="look-up", daemon=True).start()
     try:
@@ -151,8 +116,8 @@ def _look_up(
 
 
 TOTAL_SECONDS = 5.0
-_fetch_slots = ConcurrencyLimiter(max_total=6, max_per_organization=3, max_per_host=2)
-_delivery_slots = ConcurrencyLimiter(max_total=6, max_per_organization=3, max_per_host=2)
+_fetch_slots = Slots(6, 3, _refuse, per_host=2)
+_delivery_slots = Slots(6, 3, _refuse, per_host=2)
 
 
 class HttpResponse(Struct, frozen=True):
@@ -176,8 +141,8 @@ def get(
     Set ``in_background`` if no user waits for the response. Raises OutgoingRequestBlocked if the URL as it is written
     may not be called, and OutgoingRequestFailed if no complete response arrives in time.
     """
-    limiter = _delivery_slots if in_background else _fetch_slots
-    return _send(limiter, organization_id, "GET", url, None, {"Accept": accept}, max_bytes)
+    slots = _delivery_slots if in_background else _fetch_slots
+    return _send(slots, organization_id, "GET", url, None, {"Accept": accept}, max_bytes)
 
 
 def post(
@@ -197,7 +162,7 @@ def post(
 
 
 def _send(
-    limiter: ConcurrencyLimiter,
+    slots: Slots,
     organization_id: str,
     method: str,
     url: str,
@@ -216,7 +181,7 @@ def _send(
     if is_ip_address(target.host):
         # The URL itself says where it points to, so this reveals nothing.
         require_public_addresses(target, [target.host], current().outgoing_allowed_hosts)
-    with limiter.slot(organization_id, target.host):
+    with slots.take(organization_id, target.host):
         deadline = time.monotonic() + TOTAL_SECONDS
         try:
             addresses = resolve_host(organization_id, target.host, target.port, deadline)

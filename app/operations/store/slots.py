@@ -4,33 +4,46 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
 
-from app.rules.errors import TooManyRequests
+from app.rules.errors import DomainError
 
 
 class Slots:
-    """So many ``slots``, of which one organization can take ``per_organization``.
+    """So many ``slots``, of which one organization can take ``per_organization``, and ``per_host`` for one host.
 
-    ``refusal`` and ``retry_after``, in seconds, are told to those who get none.
+    ``refuse`` returns the error for those who get none: they do not wait.
     """
 
-    def __init__(self, slots: int, per_organization: int, refusal: str, *, retry_after: int) -> None:
+    def __init__(
+        self,
+        slots: int,
+        per_organization: int,
+        refuse: Callable[[], DomainError],
+        *,
+        per_host: int | None = None,
+    ) -> None:
         self.slots, self.per_organization = slots, per_organization
-        self._refusal, self._retry_after = refusal, retry_after
-        self._taken: Counter[str] = Counter()
+        self._per_host, self._refuse = per_host or per_organization, refuse
+        self._taken: Counter[tuple[str, str]] = Counter()
         self._lock = threading.Lock()
 
-    def take(self, organization_id: str) -> ExitStack:
-        """Take a slot, which closing the stack frees. Raises TooManyRequests while there is none."""
+    def take(self, organization_id: str, host: str = "") -> ExitStack:
+        """Take a slot, which closing the stack frees. Raises what ``refuse`` returns while there is none."""
+        key = (organization_id, host)
         with self._lock:
-            taken, own = self._taken.total(), self._taken[organization_id]
+            own = sum(count for (owner, _), count in self._taken.items() if owner == organization_id)
             # A second one only while half of the slots are free, so that a few organizations cannot hold all.
-            if taken >= (self.slots // 2 if own else self.slots) or own >= self.per_organization:
-                raise TooManyRequests(self._refusal, retry_after=self._retry_after)
-            self._taken[organization_id] += 1
+            if (
+                self._taken.total() >= (self.slots // 2 if own else self.slots)
+                or own >= self.per_organization
+                or self._taken[key] >= self._per_host
+            ):
+                raise self._refuse()
+            self._taken[key] += 1
         slot = ExitStack()
-        slot.callback(self._free, organization_id)
+        slot.callback(self._free, key)
         return slot
 
     def count_taken(self) -> int:
@@ -38,8 +51,8 @@ class Slots:
         with self._lock:
             return self._taken.total()
 
-    def _free(self, organization_id: str) -> None:
+    def _free(self, key: tuple[str, str]) -> None:
         with self._lock:
-            self._taken[organization_id] -= 1
-            if not self._taken[organization_id]:
-                del self._taken[organization_id]
+            self._taken[key] -= 1
+            # Without those of which none is taken.
+            self._taken = +self._taken

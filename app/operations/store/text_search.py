@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Boolean
@@ -12,9 +13,14 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from app.extensions import db
 from app.operations.store.slots import Slots
+from app.rules.errors import TooManyRequests
 
 # A search for a part reads every row of the organization, which may take a second.
-SEARCHES = Slots(8, 3, "Too many searches are under way. Try again when one has ended.", retry_after=2)
+SEARCHES = Slots(
+    8,
+    3,
+    partial(TooManyRequests, "Too many searches are under way. Try again when one has ended.", retry_after=2),
+)
 
 
 def take_search_slot(organization_id: str, part: str | None) -> AbstractContextManager[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from tests.factories import Factory, bearer_header
 
 
 def test_few_organizations_cannot_hold_all_slots() -> None:
-    slots = Slots(6, 2, "Too many.", retry_after=10)
+    slots = Slots(6, 2, partial(TooManyRequests, "Too many.", retry_after=10))
     with ExitStack() as taken:
         for name in ("acme", "acme", "organization 0"):
             taken.enter_context(slots.take(name))

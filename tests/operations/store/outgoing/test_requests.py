@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from flask import Flask
 
 from app.operations.clients.sector_documents import fetch_sector_document
 from app.operations.store import outgoing_http
-from app.operations.store.outgoing_http import ConcurrencyLimiter, OutgoingRequestFailed
+from app.operations.store.outgoing_http import OutgoingRequestFailed
+from app.operations.store.slots import Slots
 from app.operations.store.transactions import transaction
 from app.rules.errors import InvalidInput
 from app.rules.store.outgoing_http import OutgoingRequestBlocked, Target
@@ -262,16 +264,16 @@ def test_requests_beyond_the_limit_are_refused(context: Flask, monkeypatch: pyte
 
 def test_slow_servers_of_some_organizations_leave_slots_for_others() -> None:
     """TN-9, P2: an organization uses at most half of six slots, two for one host, and one if half are taken."""
-    limiter = ConcurrencyLimiter(max_total=6, max_per_organization=3, max_per_host=2)
+    limiter = Slots(6, 3, partial(OutgoingRequestFailed, "Too many."), per_host=2)
     with ExitStack() as held:
 
         def take(*slots: tuple[str, str]) -> None:
             for slot in slots:
-                held.enter_context(limiter.slot(*slot))
+                held.enter_context(limiter.take(*slot))
 
         def refuse(*slots: tuple[str, str]) -> None:
             for slot in slots:
-                with pytest.raises(OutgoingRequestFailed), limiter.slot(*slot):
+                with pytest.raises(OutgoingRequestFailed), limiter.take(*slot):
                     pass
 
         take((OURS, "a"), (OURS, "a"))
@@ -282,7 +284,7 @@ def test_slow_servers_of_some_organizations_leave_slots_for_others() -> None:
         refuse((THEIRS, "b"))
         take(("third", "a"), ("fourth", "a"))
         refuse(("fifth", "a"))
-    with limiter.slot(OURS, "a"), limiter.slot(OURS, "a"):
+    with limiter.take(OURS, "a"), limiter.take(OURS, "a"):
         pass
 
 
