@@ -22,7 +22,15 @@ from app.operations.directory import lookups
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.store import clock
 from app.operations.store.replica import read_log
-from app.operations.store.rows import Page, PageRequest, get_row, make_record, merge_pages, read_page
+from app.operations.store.rows import (
+    Page,
+    PageRequest,
+    get_row,
+    iterate_rows,
+    make_record,
+    merge_pages,
+    read_page,
+)
 from app.operations.store.transactions import read
 from app.rules.actor import Actor
 from app.rules.audit.events import ACCOUNT_EVENTS, FieldChange, diff_documents
@@ -93,24 +101,13 @@ def export_audit_events(actor: Actor, *, filters: Mapping[str, str] = {}) -> Ite
 
     Raises InvalidInput and Forbidden immediately, not at the first event.
     """
-    statement = _matching(actor, filters)
-    return _iterate_in_batches(statement)
-
-
-def _iterate_in_batches(statement: Select[Any]) -> Iterator[AuditRecord]:
-    after: UUID | None = None
-    while True:
-        rows = _batch(statement, after)
-        yield from map(_record, rows)
-        if len(rows) < EXPORT_BATCH:
-            return
-        after = rows[-1].id
-
-
-@read
-def _batch(statement: Select[Any], after: UUID | None) -> list[Any]:
-    rest = statement if after is None else statement.where(AuditEvent.id > after)
-    return list(read_log(rest.order_by(AuditEvent.id).limit(EXPORT_BATCH), rows=EXPORT_BATCH))
+    rows = iterate_rows(
+        _matching(actor, filters),
+        AuditEvent.id,
+        EXPORT_BATCH,
+        read_rows=lambda statement: read_log(statement, rows=EXPORT_BATCH),
+    )
+    return map(_record, rows)
 
 
 def _matching(actor: Actor, filters: Mapping[str, str]) -> Select[Any]:

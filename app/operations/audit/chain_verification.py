@@ -26,6 +26,7 @@ from app.operations.audit.chain import (
     serialize_row,
 )
 from app.operations.store.checkpoints import find_epoch, write_private_file
+from app.operations.store.rows import iterate_rows
 from app.operations.store.transactions import read
 from app.rules.actor import Actor
 from app.rules.audit.events import GENESIS, PROBLEMS, head_mac, link_mac
@@ -34,7 +35,6 @@ from app.rules.organizations.organizations import ROOT_SLUG
 
 MAX_EVENTS_CHECKED = 5_000
 MAX_PROBLEMS = 100
-_BATCH = 500
 # Events are sealed almost in the order of their times. One that is further behind was inserted later.
 _MAX_DISORDER = timedelta(minutes=10)
 
@@ -198,31 +198,18 @@ def _check_links(
 
 
 def _links(organization_id: str, after: int, last: int) -> Iterator[Any]:
-    while True:
-        rows = _find_link_batch(organization_id, after, last)
-        yield from rows
-        if len(rows) < _BATCH:
-            return
-        after = rows[-1].position
-
-
-@read
-def _find_link_batch(organization_id: str, after: int, last: int) -> list[Any]:
+    """Yield the links after one position up to another, each with the columns of its event."""
     event, link = AuditEvent.__table__.c, AuditLink.__table__.c
     others = [column for column in event if column.name not in {"organization_id", "id"}]
-    return list(
-        db.session.execute(
-            select(link.organization_id, link.id, link.position, link.mac, *others)
-            .select_from(AuditLink.__table__)
-            .outerjoin(
-                AuditEvent.__table__,
-                (event.organization_id == link.organization_id) & (event.id == link.id),
-            )
-            .where(link.organization_id == organization_id, link.position > after, link.position <= last)
-            .order_by(link.position)
-            .limit(_BATCH)
-        ).all()
+    statement = (
+        select(link.organization_id, link.id, link.position, link.mac, *others)
+        .select_from(AuditLink.__table__)
+        .outerjoin(
+            AuditEvent.__table__, (event.organization_id == link.organization_id) & (event.id == link.id)
+        )
+        .where(link.organization_id == organization_id, link.position <= last)
     )
+    return iterate_rows(statement, link.position, after=after)
 
 
 @read

@@ -56,6 +56,7 @@ from app.operations.store import audit, clock, leases
 from app.operations.store.containment import contained
 from app.operations.store.keyring import clear_cached_keys
 from app.operations.store.leases import LeaseLost
+from app.operations.store.rows import iterate_rows
 from app.operations.store.transactions import count_changed, read, transaction
 from app.operations.tokens import cutoffs
 from app.rules.actor import Actor
@@ -408,17 +409,6 @@ def _write_tombstone(actor: Actor, organization_id: str) -> None:
 
 def _iterate_settings() -> Iterator[tuple[str, dict[str, Any]]]:
     """Iterate over (organization, settings) of the organizations that are here."""
-    after = ""
-    while page := _settings_page(after):
-        yield from page
-        after = page[-1][0]
-
-
-@read
-def _settings_page(after: str) -> list[tuple[str, dict[str, Any]]]:
-    columns = select(Organization.id, Organization.settings)
     # Rows that a move brings belong to a tombstone.
     is_here = Organization.moved_to.is_(None) & (Organization.status != PURGED)
-    found = columns.where(Organization.id > after, is_here)
-    rows = db.session.execute(found.order_by(Organization.id).limit(500))
-    return [(organization_id, settings) for organization_id, settings in rows]
+    return iterate_rows(select(Organization.id, Organization.settings).where(is_here), Organization.id)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -10,10 +9,10 @@ from sqlalchemy import exc, select, update
 
 from app.config import UnsafeConfiguration, command_line, current
 from app.database import engines
-from app.extensions import db
 from app.models.organization import Organization
 from app.operations.store import keyring
-from app.operations.store.transactions import count_changed, read, transaction
+from app.operations.store.rows import iterate_rows
+from app.operations.store.transactions import count_changed, transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict
 from app.rules.sealing import UnsealError
@@ -75,19 +74,19 @@ def rewrap_data_keys(actor: Actor) -> RewrapResult:
         )
     rewrapped, unchanged = 0, 0
     unreadable: list[str] = []
-    after = ""
-    while page := _page(after):
-        for organization_id, slug, wrapped in page:
-            try:
-                renewed = keyring.rewrap_data_key(organization_id, wrapped)
-            except UnsealError:
-                unreadable.append(slug)
-                continue
-            if renewed is None:
-                unchanged += 1
-            else:
-                rewrapped += _store(organization_id, wrapped, renewed)
-        after = page[-1][0]
+    wrapped_keys = select(Organization.id, Organization.slug, Organization.data_key).where(
+        Organization.data_key.is_not(None)
+    )
+    for organization_id, slug, wrapped in iterate_rows(wrapped_keys, Organization.id, _BATCH):
+        try:
+            renewed = keyring.rewrap_data_key(organization_id, wrapped)
+        except UnsealError:
+            unreadable.append(slug)
+            continue
+        if renewed is None:
+            unchanged += 1
+        else:
+            rewrapped += _store(organization_id, wrapped, renewed)
     return RewrapResult(rewrapped, unchanged, tuple(unreadable))
 
 
@@ -97,19 +96,6 @@ def _opens(organization_id: str, wrapped: bytes) -> bool:
     except UnsealError:
         return False
     return True
-
-
-@read
-def _page(after: str) -> Sequence[tuple[str, str, bytes]]:
-    columns = select(Organization.id, Organization.slug, Organization.data_key)
-    rows = db.session.execute(
-        columns.where(Organization.id > after, Organization.data_key.is_not(None))
-        .order_by(Organization.id)
-        .limit(_BATCH)
-    )
-    return [
-        (organization_id, slug, wrapped) for organization_id, slug, wrapped in rows if wrapped is not None
-    ]
 
 
 @transaction

@@ -49,6 +49,7 @@ from app.operations.maintenance.move_peer import (
     synchronize,
 )
 from app.operations.store import clock
+from app.operations.store.rows import iterate_rows
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, DomainError
@@ -155,18 +156,12 @@ def wait_until(at: datetime) -> None:
 
 def list_served() -> Iterator[tuple[str, str]]:
     """Iterate over (slug, routing key) of the organizations that this cell serves or pauses, in the order of slugs."""
-    after = ""
-    while page := _served_page(after):
-        yield from page
-        after = page[-1][0]
-
-
-@read
-def _served_page(after: str) -> list[tuple[str, str]]:
-    own = (Organization.slug > after) & Organization.moved_to.is_(None)
-    served = own & Organization.is_root.is_(False) & Organization.status.in_((ACTIVE, SUSPENDED))
-    found = select(Organization.slug, Organization.id).where(served).order_by(Organization.slug).limit(BATCH)
-    return [(slug, organization_id) for slug, organization_id in db.session.execute(found)]
+    served = select(Organization.slug, Organization.id).where(
+        Organization.moved_to.is_(None),
+        Organization.is_root.is_(False),
+        Organization.status.in_((ACTIVE, SUSPENDED)),
+    )
+    return iterate_rows(served, Organization.slug)
 
 
 @read

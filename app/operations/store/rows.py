@@ -13,6 +13,7 @@ from sqlalchemy import ColumnElement, Integer, Select, bindparam, false, func, l
 from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery
 from app.models.base import Base, Uuid
+from app.operations.store.transactions import read
 from app.rules.actor import Actor
 from app.rules.errors import InvalidInput, NotFound
 from app.rules.fields import ValidationErrors, find_unknown
@@ -217,6 +218,35 @@ def iterate_pages(read: Callable[..., Page[T]], *subject: Any, **options: Any) -
         page = read(*subject, request, **options)
         yield from page.items
         request = PageRequest(MAX_LIMIT, page.next_cursor_key) if page.next_cursor_key else None
+
+
+def iterate_rows(
+    statement: Select[*tuple[Any, ...]],
+    column: Any,
+    batch: int = 500,
+    *,
+    after: Any = None,
+    read_rows: Callable[[Select[Any]], Sequence[Any]] | None = None,
+) -> Iterator[Any]:
+    """Yield the rows in the order of a unique column that the statement selects, those after the value ``after``.
+
+    Each batch is read by an operation of its own, so that the caller may write in between. ``read_rows`` executes its
+    statement; by default that is done here.
+    """
+    while True:
+        rest = statement if after is None else statement.where(column > after)
+        rows = _read_batch(rest.order_by(column).limit(batch), read_rows)
+        yield from rows
+        if len(rows) < batch:
+            return
+        after = getattr(rows[-1], column.key)
+
+
+@read
+def _read_batch(
+    statement: Select[Any], read_rows: Callable[[Select[Any]], Sequence[Any]] | None
+) -> Sequence[Any]:
+    return db.session.execute(statement).all() if read_rows is None else read_rows(statement)
 
 
 def make_record(record: type[R], row: Any, **values: Any) -> R:

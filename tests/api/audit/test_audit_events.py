@@ -158,15 +158,15 @@ def test_export_contains_matching_events_oldest_first(log: Log, monkeypatch: pyt
 
 def test_export_says_when_its_end_could_not_be_read(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server ends such a response like any other, and "maintenance restore" relies on every event."""
-    real, batches = audit_events._batch, iter(range(2))
+    real, batches = audit_events.read_log, iter(range(2))
 
-    def read_twice(*given: Any) -> list[Any]:
+    def read_twice(*given: Any, **named: Any) -> Any:
         if next(batches, None) is None:
             raise OperationalError("SELECT", None, Exception("gone"))
-        return real(*given)
+        return real(*given, **named)
 
     monkeypatch.setattr(audit_events, "EXPORT_BATCH", 1)
-    monkeypatch.setattr(audit_events, "_batch", read_twice)
+    monkeypatch.setattr(audit_events, "read_log", read_twice)
     answer = log.http.get("/audit-events/export", headers=log.headers)
     sent: list[str] = []
     with pytest.raises(OperationalError):
@@ -181,8 +181,10 @@ def test_export_is_streamed_in_batches(log: Log, monkeypatch: pytest.MonkeyPatch
     """Exporting a million events needs the memory of one batch."""
     monkeypatch.setattr(audit_events, "EXPORT_BATCH", 10)
     batches = []
-    real = audit_events._batch
-    monkeypatch.setattr(audit_events, "_batch", lambda *given: batches.append(1) or real(*given))
+    real = audit_events.read_log
+    monkeypatch.setattr(
+        audit_events, "read_log", lambda *given, **named: batches.append(1) or real(*given, **named)
+    )
     with log.app.app_context():
         now = clock.now()
         row = {"organization_id": log.organization.id, "at": now, "action": "test.written"}
