@@ -1,8 +1,7 @@
 """Sessions of browsers: a cookie for each organization, ``current_user``, the anonymous cookie and the same-site check.
 
 A session has no "current organization": the URL names it, and only that organization's cookie is read (TN-16). The
-anonymous cookie holds the browser's id and its CSRF token, signed. It is read lazily, so that token requests do not
-pay for it.
+anonymous cookie holds the browser's id and its CSRF token, signed.
 """
 
 from __future__ import annotations
@@ -11,13 +10,13 @@ import functools
 import hashlib
 import re
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 
 from flask import Blueprint, Flask, Request, g, redirect, request, session
-from flask.sessions import SessionInterface, SessionMixin
+from flask.sessions import SecureCookieSession, SessionInterface, SessionMixin
 from flask_login import UserMixin, current_user, login_required
 from flask_wtf.csrf import CSRFError
 from itsdangerous import BadSignature, URLSafeSerializer
@@ -367,42 +366,6 @@ def _prefix(config: Config) -> str:
     return "__Host-gatehouse" if config.is_https else "gatehouse"
 
 
-class _AnonymousSession(SessionMixin):
-    """A session that is loaded on first access."""
-
-    def __init__(self, load: Callable[[], dict[str, Any]]) -> None:
-        self._load = load
-        self._values: dict[str, Any] | None = None
-        self.modified = False
-        self.accessed = False
-        self.new = False
-
-    @property
-    def loaded(self) -> dict[str, Any]:
-        """Return the content."""
-        if self._values is None:
-            self.accessed = True
-            self._values = self._load()
-        return self._values
-
-    def __getitem__(self, key: str) -> Any:
-        return self.loaded[key]
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        self.loaded[key] = value
-        self.modified = True
-
-    def __delitem__(self, key: str) -> None:
-        del self.loaded[key]
-        self.modified = True
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.loaded)
-
-    def __len__(self) -> int:
-        return len(self.loaded)
-
-
 class _AnonymousCookie(SessionInterface):
     """A signed session cookie: HttpOnly, SameSite=Lax, deleted with the browser session. It holds no secret."""
 
@@ -410,24 +373,20 @@ class _AnonymousCookie(SessionInterface):
         self.name = name
         self.is_secure = is_secure
 
-    def open_session(self, app: Flask, request: Request) -> _AnonymousSession:
-        return _AnonymousSession(lambda: self._read(request))
+    def open_session(self, app: Flask, request: Request) -> SecureCookieSession:
+        value = request.cookies.get(self.name)
+        try:
+            values = self._signer().loads(value) if value else {}
+        except BadSignature:
+            values = {}
+        return SecureCookieSession(values if isinstance(values, dict) else {})
 
     def save_session(self, app: Flask, session: SessionMixin, response: Response) -> None:
-        if not session.modified:
-            return
-        value = self._signer().dumps(dict(session))
-        response.set_cookie(self.name, value, secure=self.is_secure, httponly=True, samesite="Lax", path="/")
-
-    def _read(self, request: Request) -> dict[str, Any]:
-        value = request.cookies.get(self.name)
-        if not value:
-            return {}
-        try:
-            values = self._signer().loads(value)
-        except BadSignature:
-            return {}
-        return values if isinstance(values, dict) else {}
+        if session.modified:
+            value = self._signer().dumps(dict(session))
+            response.set_cookie(
+                self.name, value, secure=self.is_secure, httponly=True, samesite="Lax", path="/"
+            )
 
     @staticmethod
     def _signer() -> URLSafeSerializer:
