@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from flask import Blueprint, Response, json, request
+from msgspec.structs import asdict
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
 from app.config import current
@@ -76,23 +77,10 @@ def envelope(
 
 def error_response(error: DomainError) -> Response:
     """Return the envelope of an error, with the headers that its status requires."""
-    headers: dict[str, str] = {}
     challenge: dict[str, str] | None = None
-    body: dict[str, Any] = {
-        "success": False,
-        "error_code": error.status,
-        "error_msg": error.description,
-        "error": error.code,
-        "errors": [
-            {"field": invalid.field, "code": invalid.code, "message": invalid.message}
-            for invalid in error.errors
-        ],
-        "request_id": request_id(),
-    }
-    if error.details:
-        body["details"] = error.details
+    more: dict[str, Any] = {"details": error.details} if error.details else {}
     if isinstance(error, Forbidden) and error.permission is not None:
-        body["required_scope"] = error.permission
+        more["required_scope"] = error.permission
         challenge = {"error": "insufficient_scope", "scope": error.permission}
     if isinstance(error, Unauthenticated):
         # RFC 6750 section 3.1: without credentials the challenge names no error.
@@ -102,9 +90,9 @@ def error_response(error: DomainError) -> Response:
         challenge = {"error": error.code, "max_age": str(error.max_age)}
         challenge |= {"acr_values": error.acr_values} if error.acr_values else {}
     retry_after = getattr(error, "retry_after", None)
-    if retry_after is not None:
-        headers["Retry-After"] = str(retry_after)
-    response = _json(body, error.status, headers)
+    headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
+    errors = [asdict(invalid) for invalid in error.errors]
+    response = _error(error.status, error.code, error.description, headers, errors=errors, **more)
     if challenge is not None:
         by_dpop = is_by_dpop(request.headers.get("Authorization"))
         for header in challenges(_resource(), challenge, by_dpop=by_dpop):
@@ -171,20 +159,16 @@ def http_error_response(error: HTTPException) -> Response:
         return error.response  # type: ignore[return-value]
     headers = {name: value for name, value in error.get_headers() if name in _PRESERVED_HEADERS}
     status = error.code or 500
-    body = {
-        "success": False,
-        "error_code": status,
-        "error_msg": _HTTP_ERRORS.get(status, _HTTP_ERRORS[400 if status < 500 else 500])[1],
-        "error": error_code(status),
-        "errors": [],
-        "request_id": request_id(),
-    }
-    return _json(body, status, headers)
+    return _error(status, *_http_error(status), headers, errors=[])
 
 
 def error_code(status: int) -> str:
     """Return the stable error code of a status."""
-    return _HTTP_ERRORS.get(status, _HTTP_ERRORS[400 if status < 500 else 500])[0]
+    return _http_error(status)[0]
+
+
+def _http_error(status: int) -> tuple[str, str]:
+    return _HTTP_ERRORS.get(status, _HTTP_ERRORS[400 if status < 500 else 500])
 
 
 def _resource() -> str:
@@ -207,6 +191,11 @@ def _make_conditional(response: Response) -> Response:
         add_content_to_etag(response)
         response.make_conditional(request)
     return response
+
+
+def _error(status: int, code: str, description: str, headers: Mapping[str, str], **more: Any) -> Response:
+    body = {"success": False, "error_code": status, "error_msg": description, "error": code}
+    return _json({**body, "request_id": request_id(), **more}, status, headers)
 
 
 def _json(body: Mapping[str, Any], status: int, headers: Mapping[str, str] | None) -> Response:
