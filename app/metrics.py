@@ -43,98 +43,92 @@ class Family(Struct, frozen=True):
     merge: str = SUM
 
 
-REQUESTS = Family(
+FAMILIES: list[Family] = []
+"""All metrics, in the order in which they are published."""
+
+
+def _family(name: str, kind: str, meaning: str, labels: tuple[str, ...] = (), merge: str = SUM) -> Family:
+    family = Family(name, kind, meaning, labels, merge)
+    FAMILIES.append(family)
+    return family
+
+
+REQUESTS = _family(
     "gatehouse_requests_total",
     COUNTER,
     "Requests by route, method and status.",
     ("route", "method", "status"),
 )
-DURATION = Family(
+DURATION = _family(
     "gatehouse_request_duration_seconds", HISTOGRAM, "Time until the response.", ("route", "method")
 )
-TOKENS = Family(
+TOKENS = _family(
     "gatehouse_tokens_issued_total", COUNTER, "Responses with an access token, by grant type.", ("grant",)
 )
-REFUSALS = Family(
+REFUSALS = _family(
     "gatehouse_refusals_total", COUNTER, "Rejected OAuth requests, by route and cause.", ("route", "cause")
 )
-RETRIES = Family(
-    "gatehouse_transaction_retries_total", COUNTER, "Repeated transactions, by reason.", ("reason",)
-)
-FAILURES = Family(
-    "gatehouse_transactions_failed_total", COUNTER, "Transactions given up, whose requests got 503."
-)
-HASHES = Family("gatehouse_password_hashes", GAUGE, "Password hashes that run or wait.", ("state",))
-HASHES_REFUSED = Family(
+HASHES = _family("gatehouse_password_hashes", GAUGE, "Password hashes that run or wait.", ("state",))
+HASHES_REFUSED = _family(
     "gatehouse_password_hashes_refused_total",
     COUNTER,
     "Sign-ins refused because too many passwords are hashed.",
 )
-CONNECTIONS = Family(
+CONNECTIONS = _family(
     "gatehouse_database_connections",
     GAUGE,
     "Threads that use or wait for the database (threads) or a pooled connection (transactions), and their limit.",
     ("pool", "state"),
 )
-AVAILABLE = Family(
+AVAILABLE = _family(
     "gatehouse_database_available", GAUGE, "1 while the database answers every worker.", merge=MIN
 )
-CACHE_AGE = Family(
+RETRIES = _family(
+    "gatehouse_transaction_retries_total", COUNTER, "Repeated transactions, by reason.", ("reason",)
+)
+FAILURES = _family(
+    "gatehouse_transactions_failed_total", COUNTER, "Transactions given up, whose requests got 503."
+)
+CACHE_AGE = _family(
     "gatehouse_cache_age_seconds", GAUGE, "Time since the oldest worker read what was changed.", merge=MAX
 )
-CPU = Family("gatehouse_cpu_seconds_total", COUNTER, "User and system time of the workers.")
-MEMORY = Family(
+CPU = _family("gatehouse_cpu_seconds_total", COUNTER, "User and system time of the workers.")
+MEMORY = _family(
     "gatehouse_resident_memory_bytes", GAUGE, "Memory of the workers; pages that they share count for each."
 )
-STARTS = Family("gatehouse_worker_starts_total", COUNTER, "Workers that began to serve.")
-WORKERS = Family("gatehouse_workers", GAUGE, "Workers that serve now.")
-BUILD = Family("gatehouse_build_info", GAUGE, "Always 1.", ("version", "python", "database"), MAX)
-BACKLOG_AGE = Family(
+STARTS = _family("gatehouse_worker_starts_total", COUNTER, "Workers that began to serve.")
+WORKERS = _family("gatehouse_workers", GAUGE, "Workers that serve now.")
+BUILD = _family("gatehouse_build_info", GAUGE, "Always 1.", ("version", "python", "database"), MAX)
+BACKLOG_AGE = _family(
     "gatehouse_backlog_age_seconds",
     GAUGE,
     "Time since the metrics below were read from the database.",
     merge=MAX,
 )
-OUTBOX = Family(
+OUTBOX = _family(
     "gatehouse_outbox_messages", GAUGE, "Messages that wait, by kind; counted up to 10,000.", ("kind",), MAX
 )
-OUTBOX_AGE = Family(
+OUTBOX_AGE = _family(
     "gatehouse_outbox_oldest_seconds", GAUGE, "Age of the oldest message that waits.", ("kind",), MAX
 )
-UNSEALED = Family(
+UNSEALED = _family(
     "gatehouse_audit_unsealed_events", GAUGE, "Audit events outside of the chain, up to 1,000.", merge=MAX
 )
-UNSEALED_AGE = Family(
+UNSEALED_AGE = _family(
     "gatehouse_audit_unsealed_seconds", GAUGE, "Time since all audit events were in the chain.", merge=MAX
 )
-JANITOR_LAG = Family(
+JANITOR_LAG = _family(
     "gatehouse_janitor_lag_seconds",
     GAUGE,
     "For how long the oldest row is overdue for deletion.",
     ("table",),
     MAX,
 )
-KEY_ROTATION = Family(
+KEY_ROTATION = _family(
     "gatehouse_signing_key_rotation_seconds",
     GAUGE,
     "Time until the next planned rotation of a signing key; negative if it is overdue.",
     merge=MIN,
-)
-FAMILIES = (
-    *(
-        REQUESTS,
-        DURATION,
-        TOKENS,
-        REFUSALS,
-        HASHES,
-        HASHES_REFUSED,
-        CONNECTIONS,
-        AVAILABLE,
-        RETRIES,
-        FAILURES,
-    ),
-    *(CACHE_AGE, CPU, MEMORY, STARTS, WORKERS, BUILD, BACKLOG_AGE),
-    *(OUTBOX, OUTBOX_AGE, UNSEALED, UNSEALED_AGE, JANITOR_LAG, KEY_ROTATION),
 )
 Value = float | list[float]
 """A number; of a histogram the count of each bucket, the last one without a limit, and the sum."""
