@@ -235,6 +235,21 @@ CURSOR = Query(
 PAGE = (LIMIT, CURSOR)
 
 
+def reference(name: str) -> JsonSchema:
+    """Return a reference to a schema of the document."""
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def object_schema(required: Iterable[str] = (), *, closed: bool = False, **properties: Any) -> JsonSchema:
+    """Return the schema of an object; a ``closed`` one has no other properties."""
+    names = list(required)
+    return (
+        {"type": "object", "properties": properties}
+        | ({"required": names} if names else {})
+        | ({"additionalProperties": False} if closed else {})
+    )
+
+
 def component(name: str, schema: JsonSchema) -> JsonSchema:
     """Return a schema that becomes a component of the document, after which generators name their classes."""
     return {"component": name, "schema": schema}

@@ -16,9 +16,10 @@ from app.rules.shapes import ClientId as ClientIdCheck
 from app.rules.shapes import PublicId, SchemaOnly, described
 from app.web.bearer import ApiContext
 
+SLUG_KEYWORDS = {"minLength": 3, "maxLength": 40, "pattern": SLUG_PATTERN}
 Slug = Annotated[
     str,
-    SchemaOnly(minLength=3, maxLength=40, pattern=SLUG_PATTERN),
+    SchemaOnly(**SLUG_KEYWORDS),
     described("The permanent ID of an organization, as in URLs."),
 ]
 ClientId = Annotated[str, ClientIdCheck()]

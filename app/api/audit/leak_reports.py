@@ -6,7 +6,7 @@ from typing import Annotated
 
 from flask import Response, request
 
-from app.api.endpoints import Endpoint, NamedSchema, add_endpoint, api
+from app.api.endpoints import Endpoint, NamedSchema, add_endpoint, api, object_schema, reference
 from app.api.representations import Representation
 from app.operations.audit import leaked_secrets
 from app.rules.actor import Actor
@@ -16,17 +16,13 @@ from app.web.json_api import envelope, query_parameters, read_value
 from app.web.request_log import request_id
 
 _TEXT = {"type": "string"}
-_REPORT = {
-    "type": "object",
-    "description": "In the format of secret scanners. Other properties are ignored.",
-    "required": ["token"],
-    "properties": {
-        "token": {"type": "string", "minLength": 1, "description": "The complete string that was found."},
-        "type": {**_TEXT, "description": "What the scanner calls it."},
-        "url": {**_TEXT, "description": "Where it was found. The query string is not stored."},
-        "source": {**_TEXT, "description": "What it was found in, such as `commit`."},
-    },
-}
+_REPORT = object_schema(
+    ["token"],
+    token={"type": "string", "minLength": 1, "description": "The complete string that was found."},
+    type={**_TEXT, "description": "What the scanner calls it."},
+    url={**_TEXT, "description": "Where it was found. The query string is not stored."},
+    source={**_TEXT, "description": "What it was found in, such as `commit`."},
+) | {"description": "In the format of secret scanners. Other properties are ignored."}
 LEAK_REPORT = NamedSchema("LeakReport", lambda: _REPORT)
 
 
@@ -63,7 +59,7 @@ add_endpoint(
             "description": "A single report is accepted without the array too.",
             "minItems": 1,
             "maxItems": MAX_REPORTS,
-            "items": {"$ref": "#/components/schemas/LeakReport"},
+            "items": reference("LeakReport"),
         },
         returns=AcceptedLeakReports,
         status=202,

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Any
 
-from app.api.endpoints import CURSOR, LIMIT, JsonSchema, Query
-from app.api.representations import Representation, optional
+from app.api.endpoints import CURSOR, LIMIT, JsonSchema, Query, reference
+from app.api.representations import SLUG_KEYWORDS, Representation, optional
 from app.rules.directory.permissions import PERMISSIONS, ROOT_ONLY
-from app.rules.organizations.organizations import SLUG_PATTERN
 from app.rules.shapes import Check, ClientId, PublicId, SchemaOnly, described
 
 ERRORS: dict[int, tuple[str, str]] = {
@@ -33,7 +32,7 @@ HEADERS: JsonSchema = {
     "Retry-After": {"description": "The number of seconds to wait.", "schema": {"type": "integer"}},
 }
 SUCCESS: JsonSchema = {"const": True, "description": "Always true. Error responses have false."}
-_SLUG: JsonSchema = {"type": "string", "minLength": 3, "maxLength": 40, "pattern": SLUG_PATTERN}
+_SLUG: JsonSchema = {"type": "string", **SLUG_KEYWORDS}
 _SCOPES = dict(PERMISSIONS) | dict(ROOT_ONLY)
 
 
@@ -62,22 +61,23 @@ class ErrorResponse(Representation):
     request_id: Annotated[str, described("Identifies the request in the log.")]
 
 
-def _parameter(query: Query, place: str = "query") -> JsonSchema:
+def parameter(query: Query, place: str = "query") -> JsonSchema:
+    """Return an optional parameter of a request."""
     return {"name": query.name, "in": place, "required": False, "description": query.description,
             "schema": query.schema}  # fmt: skip
 
 
 PARAMETERS: JsonSchema = {
-    "Limit": _parameter(LIMIT),
-    "Cursor": _parameter(CURSOR),
-    "Acting": _parameter(
+    "Limit": parameter(LIMIT),
+    "Cursor": parameter(CURSOR),
+    "Acting": parameter(
         Query(
             "organization_id",
             _SLUG,
             "The organization to act in. Only root can name another than the token's.",
         )
     ),
-    "IfMatch": _parameter(
+    "IfMatch": parameter(
         Query(
             "If-Match",
             {"type": "string", "pattern": '^(\\*|"[!#-~]{1,64}"( *, *"[!#-~]{1,64}")*)$'},
@@ -85,7 +85,7 @@ PARAMETERS: JsonSchema = {
         ),
         "header",
     ),
-    "IfNoneMatch": _parameter(
+    "IfNoneMatch": parameter(
         Query(
             "If-None-Match",
             {"type": "string"},
@@ -93,7 +93,7 @@ PARAMETERS: JsonSchema = {
         ),
         "header",
     ),
-    "IdempotencyKey": _parameter(
+    "IdempotencyKey": parameter(
         Query(
             "Idempotency-Key",
             {"type": "string", "pattern": "^[!-~]{1,200}$"},
@@ -224,7 +224,7 @@ def errors(*statuses: int) -> JsonSchema:
 
 def error_responses() -> JsonSchema:
     """Return the components that ``errors`` refers to."""
-    schema = {"$ref": "#/components/schemas/ErrorResponse"}
+    schema = reference("ErrorResponse")
     headers = {name: {"$ref": f"#/components/headers/{name}"} for name in ("X-Request-Id", "ETag")}
     not_modified = {
         "description": "Nothing has changed since the version in If-None-Match.",

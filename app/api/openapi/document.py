@@ -16,13 +16,14 @@ from app.api.endpoints import (
     Endpoint,
     JsonSchema,
     NamedSchema,
-    Query,
     camel_case,
     component,
     documented_name,
     documented_path,
     nullable,
+    object_schema,
     pascal_case,
+    reference,
 )
 from app.api.openapi import components, oauth, service, webhook_events
 from app.api.organizations.settings import SETTINGS_CHANGE_SCHEMA
@@ -116,19 +117,22 @@ def _shape(path: str) -> str:
 
 
 def _path_item(endpoint: Endpoint) -> JsonSchema:
-    names = re.findall(r"<(?:\w+:)?(\w+)>", endpoint.path)
+    names = _arguments(endpoint)
     references = [f"#/components/parameters/{_component_name(name)}" for name in names]
     return {"parameters": [{"$ref": reference} for reference in references]} if names else {}
 
 
+def _arguments(endpoint: Endpoint) -> list[str]:
+    """Return the names of the parameters in the path."""
+    return re.findall(r"<(?:\w+:)?(\w+)>", endpoint.path)
+
+
 def _component_name(argument: str) -> str:
-    return "".join(
-        word.capitalize() for word in ("organization_id" if argument == "slug" else argument).split("_")
-    )
+    return pascal_case("organization_id" if argument == "slug" else argument)
 
 
 def _path_parameters() -> JsonSchema:
-    arguments = {name for endpoint in ENDPOINTS for name in re.findall(r"<(?:\w+:)?(\w+)>", endpoint.path)}
+    arguments = {name for endpoint in ENDPOINTS for name in _arguments(endpoint)}
     return {
         _component_name(name): {
             "name": documented_name(name),
@@ -168,7 +172,7 @@ def _parameters(endpoint: Endpoint) -> Iterator[JsonSchema]:
     shared = {"limit": "Limit", "cursor": "Cursor"}
     for query in endpoint.query:
         name = shared.get(query.name)
-        yield {"$ref": f"#/components/parameters/{name}"} if name else _query(query)
+        yield {"$ref": f"#/components/parameters/{name}"} if name else components.parameter(query)
     headers = {
         "IfNoneMatch": endpoint.method == "GET" and endpoint.etag,
         "Acting": endpoint.names_organization,
@@ -176,11 +180,6 @@ def _parameters(endpoint: Endpoint) -> Iterator[JsonSchema]:
         "IdempotencyKey": _takes_key(endpoint),
     }
     yield from ({"$ref": f"#/components/parameters/{name}"} for name, has in headers.items() if has)
-
-
-def _query(query: Query) -> JsonSchema:
-    return {"name": query.name, "in": "query", "required": False, "description": query.description,
-            "schema": query.schema}  # fmt: skip
 
 
 def _takes_key(endpoint: Endpoint) -> bool:
@@ -217,7 +216,7 @@ def _responses(endpoint: Endpoint) -> JsonSchema:
 
 def _envelope_reference(endpoint: Endpoint) -> JsonSchema:
     """Return the reference to the envelope, a component: generators name their classes after it."""
-    return {"$ref": f"#/components/schemas/{_envelope_name(endpoint)}"}
+    return reference(_envelope_name(endpoint))
 
 
 def _envelope_name(endpoint: Endpoint) -> str:
@@ -235,13 +234,8 @@ def _envelope(endpoint: Endpoint) -> JsonSchema:
     if meta:
         properties["meta"] = meta
     required = [name for name in properties if name != "meta" or required_meta]
-    return {
-        "type": "object",
-        "description": f"The response of `{camel_case(endpoint.view.__name__)}`.",
-        "properties": properties,
-        "required": required,
-        "additionalProperties": False,
-    }
+    about = {"description": f"The response of `{camel_case(endpoint.view.__name__)}`."}
+    return object_schema(required, closed=True, **properties) | about
 
 
 def _meta(endpoint: Endpoint) -> tuple[JsonSchema | None, bool]:
@@ -266,13 +260,7 @@ def _meta(endpoint: Endpoint) -> tuple[JsonSchema | None, bool]:
     if not properties:
         return None, False
     shared = next((name for name, fields in _SHARED_META.items() if fields == set(properties)), None)
-    schema = {
-        "type": "object",
-        "description": "About the result.",
-        "properties": properties,
-        "additionalProperties": False,
-    }
-    schema |= {"required": required} if required else {}
+    schema = object_schema(required, closed=True, **properties) | {"description": "About the result."}
     return component(shared or pascal_case(endpoint.view.__name__, "meta"), schema), bool(required)
 
 
@@ -285,7 +273,7 @@ def _schema_of(declared: Any) -> JsonSchema:
     if isinstance(declared, dict):
         return declared
     name = declared.name if isinstance(declared, NamedSchema) else declared.__name__
-    return {"$ref": f"#/components/schemas/{name}"}
+    return reference(name)
 
 
 def _schemas() -> JsonSchema:
@@ -331,7 +319,7 @@ def _with_references(node: Any, defined: JsonSchema) -> Any:
             schema = _with_references(node["schema"], defined)
             if defined.setdefault(name, schema) != schema:
                 raise ValueError(f"Two different schemas have the name {name}")
-        return {"$ref": f"#/components/schemas/{name}"}
+        return reference(name)
     if isinstance(node.get("const"), bool) and "type" in node:
         # openapi-generator makes an enumeration of the text "true" from it.
         others = {name: value for name, value in node.items() if name != "const"}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from app.api.endpoints import JsonSchema, component
+from app.api.endpoints import JsonSchema, component, object_schema, reference
 from app.api.openapi.components import ERRORS
 from app.rules.tokens import status_lists
 
@@ -32,10 +32,6 @@ _PROOF: JsonSchema = {
 }
 
 
-def _ref(name: str) -> JsonSchema:
-    return {"$ref": f"#/components/schemas/{name}"}
-
-
 def _text(description: str = "", **keywords: Any) -> JsonSchema:
     return {"type": "string", **({"description": description} if description else {}), **keywords}
 
@@ -45,14 +41,6 @@ def _texts(*names: str, **described: str) -> JsonSchema:
     return {
         name: _text(text, maxLength=_MAX_LENGTH) for name, text in ({n: n for n in names} | described).items()
     }
-
-
-def _object(required: Iterable[str] = (), *, closed: bool = False, **properties: Any) -> JsonSchema:
-    schema: JsonSchema = {"type": "object", "properties": properties}
-    names = list(required)
-    return (
-        schema | ({"required": names} if names else {}) | ({"additionalProperties": False} if closed else {})
-    )
 
 
 _TEXT, _INTEGER = _text(), {"type": "integer"}
@@ -121,7 +109,7 @@ _LOGOUT: JsonSchema = {
     "ui_locales": _text("The languages of the user, the preferred one first."),
 }
 _DEVICE = {"scope": _texts("scope")["scope"], **_texts(resource="RFC 8707."), **_CLIENT_FIELDS}
-_METADATA = _object(
+_METADATA = object_schema(
     redirect_uris={**_URIS, "description": "The redirect URIs, compared exactly."},
     client_name=_text("The name that users see."),
     scope=_text("The scopes that the client can request, separated by spaces."),
@@ -134,14 +122,14 @@ _METADATA = _object(
 
 SCHEMAS: JsonSchema = {
     "ClientRegistration": _METADATA,
-    "OAuthErrorResponse": {"anyOf": [_ref("OAuthError"), _ref("ErrorResponse")]},
-    "OAuthError": _object(
+    "OAuthErrorResponse": {"anyOf": [reference("OAuthError"), reference("ErrorResponse")]},
+    "OAuthError": object_schema(
         ["error"],
         closed=True,
         error=_text("An error code of RFC 6749 section 5.2."),
         error_description=_text("What happened and what to do, for developers."),
     ),
-    "TokenAnswer": _object(
+    "TokenAnswer": object_schema(
         ["access_token", "token_type", "expires_in"],
         closed=True,
         access_token=_text("Send it to the API as `Authorization: Bearer`, or `DPoP` with a proof."),
@@ -152,16 +140,16 @@ SCHEMAS: JsonSchema = {
         id_token=_text("A signed JWT about the user. Only with the scope `openid`."),
         issued_token_type=_text("For token exchange (RFC 8693 section 2.2.1)."),
     ),
-    "Introspection": _object(
+    "Introspection": object_schema(
         ["active"], active={"type": "boolean", "description": "Whether the token is accepted."}
     )
     | {"description": 'RFC 7662. `{"active": false}` for every token that the caller may not inspect.'},
-    "Claims": _object(["sub"], sub=_text("The user, as this client knows them.")),
-    "Metadata": _object(
+    "Claims": object_schema(["sub"], sub=_text("The user, as this client knows them.")),
+    "Metadata": object_schema(
         ["issuer", "authorization_endpoint", "token_endpoint", "jwks_uri", "response_types_supported"],
         issuer=_text("The `iss` of tokens of this issuer."),
     ),
-    "Keys": _object(
+    "Keys": object_schema(
         ["keys"],
         closed=True,
         keys={
@@ -170,18 +158,18 @@ SCHEMAS: JsonSchema = {
             "items": {"type": "object", "required": ["kty", "kid"]},
         },
     ),
-    "StatusLists": _object(
+    "StatusLists": object_schema(
         ["status_lists"],
         closed=True,
         status_lists={"type": "array", "description": "URLs of status lists.", "items": {"type": "string"}},
     ),
-    "PushedRequest": _object(
+    "PushedRequest": object_schema(
         ["request_uri", "expires_in"],
         closed=True,
         request_uri=_text("Send it to the authorization endpoint with the client_id."),
         expires_in={**_INTEGER, "description": "In seconds."},
     ),
-    "DeviceAuthorization": _object(
+    "DeviceAuthorization": object_schema(
         [
             "device_code",
             "user_code",
@@ -198,7 +186,7 @@ SCHEMAS: JsonSchema = {
         expires_in={**_INTEGER, "description": "In seconds."},
         interval={**_INTEGER, "description": "The minimum number of seconds between two polls."},
     ),
-    "ClientInformation": _object(
+    "ClientInformation": object_schema(
         ["client_id", "registration_access_token", "registration_client_uri"],
         client_id=_text("The permanent ID of the client."),
         client_secret=_text("Only if it was just created."),
@@ -230,7 +218,7 @@ def _at_issuer(*, is_root: bool) -> JsonSchema:
     )
     metadata: JsonSchema = {
         "required": True,
-        "content": {"application/json": {"schema": _ref("ClientRegistration")}},
+        "content": {"application/json": {"schema": reference("ClientRegistration")}},
     }
     signed = {"application/token-introspection+jwt": {"schema": _TEXT}}
     introspection = _json("The token. Signed if the Accept header asks for it (RFC 9701).", "Introspection")
@@ -326,12 +314,11 @@ def _located(item: JsonSchema, name: str, *, is_root: bool) -> JsonSchema:
     own = name.partition("{")[2].removesuffix("}")
     parameters = [
         *([] if is_root else _ORGANIZATION),
-        *([{"$ref": f"#/components/parameters/{own[0].upper()}{own[1:]}"}] if own else []),
+        *([{"$ref": f"#/components/parameters/{_capitalized(own)}"}] if own else []),
     ]
     if not is_root:
         for operation in item.values():
-            identifier = operation["operationId"]
-            operation["operationId"] = f"organization{identifier[0].upper()}{identifier[1:]}"
+            operation["operationId"] = f"organization{_capitalized(operation['operationId'])}"
     return ({"parameters": parameters} if parameters else {}) | item
 
 
@@ -408,8 +395,9 @@ def _operation(
     if form is not None:
         fields = {name: schema for name, schema in form.items() if name not in set(without)}
         about = {"properties": fields, "description": f"The form of `{identifier}`."}
-        name = identifier.removesuffix("ByForm")
-        schema = component(f"{name[0].upper()}{name[1:]}Form", _object(required) | about)
+        schema = component(
+            f"{_capitalized(identifier.removesuffix('ByForm'))}Form", object_schema(required) | about
+        )
         content = {"application/x-www-form-urlencoded": {"schema": schema}}
         operation["requestBody"] = {"required": True, "content": content}
     if query is not None:
@@ -421,14 +409,21 @@ def _operation(
     return operation
 
 
+def _capitalized(name: str) -> str:
+    return f"{name[0].upper()}{name[1:]}"
+
+
 def _json(description: str, schema: str, status: int = 200) -> JsonSchema:
     return {
-        str(status): {"description": description, "content": {"application/json": {"schema": _ref(schema)}}}
+        str(status): {
+            "description": description,
+            "content": {"application/json": {"schema": reference(schema)}},
+        }
     }
 
 
 def _errors(*statuses: int) -> JsonSchema:
-    content = {"application/json": {"schema": _ref("OAuthErrorResponse")}}
+    content = {"application/json": {"schema": reference("OAuthErrorResponse")}}
     return {
         str(status): {"description": ERRORS[status][1], "content": content} for status in sorted(statuses)
     }

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from app.api.endpoints import JsonSchema
+from app.api.endpoints import JsonSchema, object_schema, reference
 from app.api.openapi.components import SUCCESS, errors
 
 SCHEMAS: JsonSchema = {
-    "Health": {
-        "type": "object",
-        "properties": {
-            "success": SUCCESS,
-            "data": {"type": "string", "description": "A description of the state."},
-            "version": {"type": "string", "description": "Of this service. Only of `/healthz`."},
-        },
-        "required": ["success", "data"],
-        "additionalProperties": False,
-    }
+    "Health": object_schema(
+        ["success", "data"],
+        closed=True,
+        success=SUCCESS,
+        data={"type": "string", "description": "A description of the state."},
+        version={"type": "string", "description": "Of this service. Only of `/healthz`."},
+    )
 }
 
 
 def paths() -> JsonSchema:
     """Return the paths."""
-    health = {"$ref": "#/components/schemas/Health"}
+    health = reference("Health")
     anything: JsonSchema = {"type": "object"}
     return {
         "/openapi.json": _get("getOpenApi", "Get this document", anything, 405, 500),

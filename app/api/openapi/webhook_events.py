@@ -5,24 +5,15 @@ Generators make methods of a client from ``webhooks`` of OpenAPI 3.1, and nothin
 
 from __future__ import annotations
 
-import re
-from typing import Any
-
-from app.api.endpoints import JsonSchema, component
+from app.api.endpoints import JsonSchema, component, object_schema, pascal_case, reference
+from app.api.representations import SLUG_KEYWORDS
 from app.rules.audit.events import EVENT_TYPES, TEST_EVENT, action_for_event_type
-from app.rules.organizations.organizations import SLUG_PATTERN
 from app.rules.shapes import PublicId
 
 _TEXT: JsonSchema = {"type": "string"}
 _NULLABLE: JsonSchema = {"type": ["string", "null"]}
 _TIME: JsonSchema = {"type": "string", "format": "date-time"}
-_SLUG: JsonSchema = {
-    "type": "string",
-    "minLength": 3,
-    "maxLength": 40,
-    "pattern": SLUG_PATTERN,
-    "description": "The organization of the event.",
-}
+_SLUG: JsonSchema = {"type": "string", **SLUG_KEYWORDS, "description": "The organization of the event."}
 _CHANGES: JsonSchema = {
     "type": ["object", "null"],
     "description": "The changed fields, without secrets. Null if there are none.",
@@ -39,25 +30,17 @@ _HEADERS = [
 ]
 
 
-def _object(required: tuple[str, ...] = (), **properties: Any) -> JsonSchema:
-    return {"type": "object", "properties": properties} | ({"required": list(required)} if required else {})
-
-
 def _id(prefix: str, noun: str) -> JsonSchema:
     return {"type": "string"} | PublicId(prefix, noun).json_schema()
 
 
-def _ref(name: str) -> JsonSchema:
-    return {"$ref": f"#/components/schemas/{name}"}
-
-
-_EVENT = _object(
+_EVENT = object_schema(
     ("id", "organization_id", "action", "actor", "target", "truncated"),
     id=_id("evt", "event"),
     organization_id=_SLUG,
     action={"type": "string", "description": "The action in the audit log."},
-    actor=_ref("AuditActor"),
-    target=_ref("AuditTarget"),
+    actor=reference("AuditActor"),
+    target=reference("AuditTarget"),
     before=_CHANGES,
     after=_CHANGES,
     ip_address={**_NULLABLE, "description": "The IP address of the request. Null if it is unknown."},
@@ -69,19 +52,19 @@ _EVENT = _object(
 ) | {"description": "As in the audit log. More properties may be added."}
 
 SCHEMAS: JsonSchema = {
-    "WebhookEvent": _object(
+    "WebhookEvent": object_schema(
         _REQUIRED,
         type={"type": "string", "description": "The event type."},
         timestamp={**_TIME, "description": "When the event occurred."},
         data=component("WebhookEventData", _EVENT),
     ),
-    "WebhookTestEvent": _object(
+    "WebhookTestEvent": object_schema(
         _REQUIRED,
         type={"type": "string", "const": TEST_EVENT, "description": "The event type."},
         timestamp={**_TIME, "description": "When the test was requested."},
         data=component(
             "WebhookTestEventData",
-            _object(
+            object_schema(
                 organization_id=_SLUG,
                 webhook_id=_id("whk", "webhook"),
                 truncated={"type": "boolean", "description": "Always false."},
@@ -92,16 +75,11 @@ SCHEMAS: JsonSchema = {
 }
 
 
-def _operation_id(event_type: str) -> str:
-    """Return ``onClientRegistered`` for ``client.registered``."""
-    return "on" + "".join(word.capitalize() for word in re.split(r"[._]", event_type))
-
-
 def _request(event_type: str, description: str, schema: str) -> JsonSchema:
-    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
+    content = {"application/json": {"schema": reference(schema)}}
     operation = {
         "post": {
-            "operationId": _operation_id(event_type),
+            "operationId": f"on{pascal_case(event_type)}",
             "summary": event_type,
             "description": description,
             "parameters": _HEADERS,
