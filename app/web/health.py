@@ -10,7 +10,7 @@ from flask import Blueprint, Flask, Response, current_app, jsonify
 from app.config import VERSION
 from app.operations.maintenance.readiness import require_database_ready
 from app.rules.errors import Unavailable
-from app.web.request_log import request_id
+from app.web.json_api import error_response
 
 blueprint = Blueprint("health", __name__)
 _log = logging.getLogger("gatehouse.health")
@@ -35,16 +35,7 @@ def ready() -> Response:
         require_database_ready()
     except Unavailable as refusal:
         _log.warning("not ready: %s", refusal.__cause__ or refusal)
-        answer = jsonify(
-            success=False,
-            error_code=refusal.status,
-            error_msg=refusal.description,
-            error=refusal.code,
-            request_id=request_id(),
-        )
-        answer.status_code = refusal.status
-        answer.headers["Retry-After"] = str(refusal.retry_after)
-        return _no_store(answer)
+        return error_response(refusal)
     return _no_store(jsonify(success=True, data="ready"))
 
 

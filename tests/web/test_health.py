@@ -58,6 +58,7 @@ def test_process_without_a_database_is_alive_and_sends_retry_after(url: str, tmp
     body = answer.get_json()
     assert body["success"] is False
     assert body["error_code"] == 503
+    assert body["errors"] == [], "as in every error of the API"
     assert body["request_id"] == answer.headers["X-Request-Id"]
 
 
