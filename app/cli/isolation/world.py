@@ -33,7 +33,6 @@ class Side(Struct):
     visitor: Visitor
     bearer: str = ""
     ids: dict[str, str] = field(default_factory=dict)
-    cursors: dict[str, str] = field(default_factory=dict)
 
     @property
     def slug(self) -> str:

@@ -32,7 +32,7 @@ from app.operations.clients import (
 from app.operations.clients.clients import RegisteredClient
 from app.operations.directory import lookups
 from app.operations.directory.lookups import get_organization_by_id
-from app.operations.directory.snapshots import OrganizationSnapshot
+from app.operations.directory.snapshots import ClientSnapshot, OrganizationSnapshot
 from app.operations.directory.users import create_user
 from app.operations.mail.emails import seal_payload
 from app.operations.organizations import organizations, roles
@@ -50,7 +50,7 @@ from app.operations.users.invitations import create_invitation
 from app.operations.users.sign_up import REGISTRATION_MESSAGE
 from app.rules.actor import Actor
 from app.rules.directory.permissions import PERMISSIONS
-from app.rules.errors import DomainError, NotFound, Unavailable
+from app.rules.errors import DomainError, Unavailable
 from app.rules.identifiers import public_id
 
 # Longer than any check takes. The organization is purged afterwards.
@@ -91,7 +91,7 @@ def create_pending_items(
         raise Unavailable("The isolation check could not sign in.")
     administrator = session.actor()
     approval_requests.create_client_request(administrator, client, ("openid",), marker)
-    _allow(administrator, session.user_id, client_id)
+    _allow(administrator, client, session.user_id)
     _create_registration(organization, marker, password_hash)
     receipt = bulk_revoke(
         actor,
@@ -127,10 +127,7 @@ def create_pending_items(
 
 
 @transaction
-def _allow(actor: Actor, user_id: UUID, client_id: str) -> None:
-    client = lookups.find_client(client_id, fresh=True)
-    if client is None:
-        raise NotFound("There is no such client.")
+def _allow(actor: Actor, client: ClientSnapshot, user_id: UUID) -> None:
     consents.store_consent(actor, client, user_id, ("openid", "email"))
 
 
@@ -177,8 +174,6 @@ class IsolationOrganization(Struct, frozen=True):
     app: RegisteredClient
     machine: RegisteredClient
     session_token: str
-    user_id: str
-    user_email: str
     ids: Mapping[str, str]
 
 
@@ -250,8 +245,6 @@ def _fill(actor: Actor, slug: str, key: str) -> IsolationOrganization:
         app,
         machine,
         outcome.token,
-        public_id("usr", outcome.user_id),
-        f"{marker}@isolation.invalid",
         create_pending_items(
             system, organization, app.client.client_id, outcome.token, marker=marker, password_hash=hashed
         ),
