@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from app.rules.organizations.organizations import SLUG_PATTERN
 from app.rules.shapes import ClientId as ClientIdCheck
-from app.rules.shapes import PublicId, SchemaOnly, described
+from app.rules.shapes import PublicId, SchemaOnly, described, rfc3339
 from app.web.bearer import ApiContext
 
 SLUG_KEYWORDS = {"minLength": 3, "maxLength": 40, "pattern": SLUG_PATTERN}
@@ -144,11 +144,3 @@ def _nested_model(annotation: Any) -> type[Representation] | None:
     if isinstance(annotation, type) and issubclass(annotation, Representation):
         return annotation
     return next((found for part in get_args(annotation) if (found := _nested_model(part))), None)
-
-
-def rfc3339(value: datetime | None) -> str | None:
-    """Return ``2026-11-21T05:04:03.123456Z``, or None."""
-    if value is None:
-        return None
-    text = value.isoformat() if value.tzinfo is UTC else value.astimezone(UTC).isoformat()
-    return f"{text[:-6]}Z"

@@ -267,6 +267,14 @@ def parse_time(value: Any) -> datetime | None:
         return None
 
 
+def rfc3339(value: datetime | None) -> str | None:
+    """Return ``2026-11-21T05:04:03.123456Z``, or None."""
+    if value is None:
+        return None
+    text = value.isoformat() if value.tzinfo is UTC else value.astimezone(UTC).isoformat()
+    return f"{text[:-6]}Z"
+
+
 Time = Annotated[datetime, TimeSent()]
 
 

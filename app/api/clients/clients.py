@@ -18,14 +18,13 @@ from app.api.representations import (
     UpdatedAt,
     fields_of,
     optional,
-    rfc3339,
 )
 from app.operations.clients import client_records, clients, sector_documents
 from app.operations.clients.client_records import FILTERS
 from app.rules.clients.client_metadata import ClientChange, ClientMetadata, NewClient
 from app.rules.clients.client_types import CLIENT_TYPES, SOURCES, STATUS, TRUST, Metadata
 from app.rules.errors import InvalidInput
-from app.rules.shapes import OneOf, SchemaOnly, create_shape, described
+from app.rules.shapes import OneOf, SchemaOnly, create_shape, described, rfc3339
 from app.web.bearer import ApiContext
 from app.web.json_api import created, expected_version
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -120,8 +120,7 @@ def send_test(actor: Actor, webhook_id: str) -> DeliveryRecord:
     _enforce_rate_limit(actor)
     organization = get_organization_by_id(actor.organization_id)
     data = {"organization_id": organization.slug, "webhook_id": webhook_record(row).public_id}
-    now = clock.now().astimezone(UTC).isoformat().replace("+00:00", "Z")
-    made = create_delivery(organization, row.id, TEST_EVENT, build_body(TEST_EVENT, now, data))
+    made = create_delivery(organization, row.id, TEST_EVENT, build_body(TEST_EVENT, clock.now(), data))
     db.session.flush()
     record_webhook_event(actor, "webhook.tested", row.id, after={"delivery_id": public_id(PREFIX, made)})
     return _find(actor, row, public_id(PREFIX, made))

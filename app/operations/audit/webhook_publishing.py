@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -98,7 +98,7 @@ def publish_to_webhooks(_: Actor, event: Mapping[str, Any]) -> None:
         organization = get_organization_by_id(event["organization_id"], fresh=False)
     except (NotFound, OrganizationMoved):
         return
-    body = build_body(event_type, _time(event["at"]), _data(event, organization))
+    body = build_body(event_type, event["at"], _data(event, organization))
     for webhook_id in webhook_ids:
         create_delivery(organization, webhook_id, event_type, body)
 
@@ -167,7 +167,3 @@ def _home(event: Mapping[str, Any], organization: OrganizationSnapshot) -> str:
     if event["actor_kind"] == "system" or home in {"", organization.id}:
         return organization.slug
     return get_organization_by_id(home, fresh=False).slug
-
-
-def _time(at: datetime) -> str:
-    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -7,7 +7,7 @@ import json
 import secrets
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from ipaddress import ip_address
 from typing import Annotated, Any
 
@@ -25,6 +25,7 @@ from app.rules.shapes import (
     check_shape,
     create_shape,
     described,
+    rfc3339,
 )
 from app.rules.store.outgoing_http import (
     OutgoingRequestBlocked,
@@ -154,13 +155,13 @@ def sign_message(secret: str, message_id: str, timestamp: int, body: bytes) -> s
     return "v1," + b64encode(hmac.digest(key, content, "sha256")).decode()
 
 
-def build_body(event_type: str, timestamp: str, data: Mapping[str, Any]) -> dict[str, Any]:
+def build_body(event_type: str, at: datetime, data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the body to send, limited in size and with secrets redacted.
 
     If the event is too large, ``before`` and ``after`` are left out and ``truncated`` is true.
     """
     shown: dict[str, Any] = _redacted(data)
-    body = {"type": event_type, "timestamp": timestamp, "data": {**shown, "truncated": False}}
+    body = {"type": event_type, "timestamp": rfc3339(at), "data": {**shown, "truncated": False}}
     if len(json.dumps(body).encode()) > MAX_BODY_BYTES:
         body["data"] = {**shown, "before": None, "after": None, "truncated": True}
     return body

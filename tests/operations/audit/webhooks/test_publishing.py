@@ -6,6 +6,7 @@ import ast
 import json
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -169,14 +170,18 @@ def test_webhook_body_contains_no_secret(
 def test_secret_in_an_event_is_redacted() -> None:
     token = "gth_at_abcdefgh" + "x" * 51
     body = build_body(
-        "user.updated", "2026-11-21T00:00:00Z", {"after": {"note": [f"see {token}"]}, "before": None}
+        "user.updated",
+        datetime(2026, 11, 21, tzinfo=UTC),
+        {"after": {"note": [f"see {token}"]}, "before": None},
     )
     assert token not in json.dumps(body) and "redacted" in json.dumps(body)
 
 
 def test_oversized_event_is_sent_without_its_changes() -> None:
     body = build_body(
-        "user.updated", "2026-11-21T00:00:00Z", {"before": {"x": "y" * 30_000}, "after": {"x": 1}, "id": "e"}
+        "user.updated",
+        datetime(2026, 11, 21, tzinfo=UTC),
+        {"before": {"x": "y" * 30_000}, "after": {"x": 1}, "id": "e"},
     )
     assert body["data"] == {"before": None, "after": None, "id": "e", "truncated": True}
     assert len(json.dumps(body)) < MAX_BODY_BYTES
