@@ -24,7 +24,6 @@ from app.models.grant import AuthorizationCode, Grant
 from app.operations.audit.audit_events import time_filter
 from app.operations.clients.client_records import find_client_creator
 from app.operations.directory import lookups
-from app.operations.directory.lookups import get_organization_by_id
 from app.operations.directory.snapshots import ClientSnapshot
 from app.operations.grants.grant_lists import restrict_to_own_clients
 from app.operations.store import clock
@@ -145,18 +144,22 @@ def get_failed_request(actor: Actor, public: str) -> FailedRequestRecord:
 
 def _select_visible(actor: Actor) -> Select[Any]:
     now = clock.now()
-    settings = get_organization_by_id(actor.organization_id, fresh=False).settings
-    kept_since = now - timedelta(days=settings["audit"]["log_retention_days"])
     statement = (
         select(FailedRequest.__table__, Client.name.label("client_name"), Client.created_by_user_id)
         .join(Client, is_same(Client.id, FailedRequest.client_id))
         .where(
             FailedRequest.organization_id == actor.organization_id,
             FailedRequest.expires_at > now,
-            FailedRequest.at > kept_since,
+            FailedRequest.at > kept_since(actor, now),
         )
     )
     return restrict_to_own_clients(actor, statement, "logs:read")
+
+
+def kept_since(actor: Actor, now: datetime) -> datetime:
+    """Return since when the actor's organization keeps failed requests."""
+    settings = lookups.get_organization_by_id(actor.organization_id, fresh=False).settings
+    return now - timedelta(days=settings["audit"]["log_retention_days"])
 
 
 def request_conditions(

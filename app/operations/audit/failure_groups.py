@@ -14,16 +14,16 @@ from uuid import UUID
 
 from msgspec import Struct
 from msgspec.structs import replace
-from sqlalchemy import ColumnElement, Integer, Select, bindparam, case, false, func, select
+from sqlalchemy import Integer, bindparam, case, func, select
 
 from app.extensions import db
 from app.fast_path.cache import BoundedCache
 from app.fast_path.compiled_query import CompiledQuery
 from app.models.audit import FailedRequest, UsageCounter
 from app.models.client import Client
-from app.operations.audit.failed_requests import PREFIX, can_read_failed_requests
+from app.operations.audit.failed_requests import PREFIX, can_read_failed_requests, kept_since
 from app.operations.audit.usage import MAX_HOURS_IN_HOURS
-from app.operations.directory.lookups import get_organization_by_id
+from app.operations.grants.grant_lists import restrict_to_own_clients
 from app.operations.store import clock
 from app.operations.store.replica import read_figures
 from app.operations.store.transactions import read
@@ -92,7 +92,7 @@ def list_failure_groups(
     """
     actor.require_for_own("logs:read")
     now = clock.now()
-    since = max(now - timedelta(hours=hours), _kept_since(actor, now))
+    since = max(now - timedelta(hours=hours), kept_since(actor, now))
     given: dict[str, Any] = {"organization_id": actor.organization_id, "since": since, "limit": MAX_COUNTED}
     if client_id is not None:
         parsed = parse_client_id(client_id)
@@ -188,13 +188,14 @@ def _groups_query(given: frozenset[str]) -> CompiledQuery:
 def _count_users(actor: Actor, since: datetime, now: datetime, client_id: str | None) -> dict[str, int]:
     """Return the number of users by cause, from the newest MAX_COUNTED counters of the period."""
     span = HOUR if now - since <= timedelta(hours=MAX_HOURS_IN_HOURS) else DAY
-    named, own = parse_client_id(client_id) if client_id is not None else None, _own(actor)
+    named = parse_client_id(client_id) if client_id is not None else None
     clients: Any = (NONE,)
     if named is not None:
         # There are groups, so the actor may see it.
         clients = (named[1],)
-    elif own:
-        clients = select(Client.id).where(Client.organization_id == actor.organization_id, *own)
+    elif not actor.has_permission("logs:read"):
+        of_organization = select(Client.id).where(Client.organization_id == actor.organization_id)
+        clients = restrict_to_own_clients(actor, of_organization, "logs:read")
     newest = (
         select(UsageCounter.detail, UsageCounter.subject_id)
         .where(
@@ -220,7 +221,7 @@ def count_recent_failures(actor: Actor) -> int:
     if not can_read_failed_requests(actor):
         return 0
     now = clock.now()
-    since = max(now - timedelta(days=1), _kept_since(actor, now))
+    since = max(now - timedelta(days=1), kept_since(actor, now))
     if actor.has_permission("logs:read"):
         return int(
             _COUNT_RECENT.first(organization_id=actor.organization_id, since=since, limit=MAX_BADGE + 1)[0]
@@ -244,37 +245,20 @@ _COUNT_RECENT = CompiledQuery(
 
 @read
 def _count_own_recent(actor: Actor, since: datetime) -> int:
-    newest = _recent(actor, since).order_by(FailedRequest.at.desc()).limit(MAX_COUNTED).subquery()
+    newest = (
+        select(FailedRequest.client_id)
+        .where(FailedRequest.organization_id == actor.organization_id, FailedRequest.at > since)
+        .order_by(FailedRequest.at.desc())
+        .limit(MAX_COUNTED)
+        .subquery()
+    )
     by_client = (
         select(newest.c.client_id, func.count().label("failures")).group_by(newest.c.client_id).subquery()
     )
-    total = db.session.scalar(
-        select(func.sum(by_client.c.failures))
-        .join(
-            Client, (Client.organization_id == actor.organization_id) & (Client.id == by_client.c.client_id)
-        )
-        .where(*_own(actor))
-    )
+    clients = (Client.organization_id == actor.organization_id) & (Client.id == by_client.c.client_id)
+    of_all = select(func.sum(by_client.c.failures)).join(Client, clients)
+    total = db.session.scalar(restrict_to_own_clients(actor, of_all, "logs:read"))
     return min(int(total or 0), MAX_BADGE + 1)
-
-
-def _recent(actor: Actor, since: datetime) -> Select[Any]:
-    columns: list[Any] = [FailedRequest.client_id, FailedRequest.cause, FailedRequest.at, FailedRequest.id]
-    return select(*columns).where(
-        FailedRequest.organization_id == actor.organization_id, FailedRequest.at > since
-    )
-
-
-def _kept_since(actor: Actor, now: datetime) -> datetime:
-    settings = get_organization_by_id(actor.organization_id, fresh=False).settings
-    return now - timedelta(days=settings["audit"]["log_retention_days"])
-
-
-def _own(actor: Actor) -> list[ColumnElement[bool]]:
-    if actor.has_permission("logs:read"):
-        return []
-    # Only users register clients, so a client with ``:own`` sees nothing.
-    return [false() if actor.user_id is None else Client.created_by_user_id == actor.user_id]
 
 
 def _group(organization_id: str, cause: str, rows: list[Any]) -> FailureGroup:

@@ -25,6 +25,7 @@ from app.models.client import DELETED, Client
 from app.operations.clients.client_records import get_client_record
 from app.operations.clients.credential_rows import CredentialRecord
 from app.operations.clients.credentials import list_credentials_of
+from app.operations.grants.grant_lists import restrict_to_own_clients
 from app.operations.store import clock
 from app.operations.store.replica import read_figures
 from app.operations.store.transactions import read
@@ -260,15 +261,13 @@ def _starts(interval: str, count: int, now: datetime) -> list[datetime]:
     return [last - SPANS[interval] * back for back in range(count - 1, -1, -1)]
 
 
-def visible_clients(actor: Actor) -> Any:
-    """Select the clients that the actor may see: id and last use."""
-    statement = select(Client.id, Client.last_used_at).where(
+def visible_clients(actor: Actor) -> Select[Any]:
+    """Select the clients that the actor may see: id and last use. Raises Forbidden."""
+    columns: tuple[Any, ...] = (Client.id, Client.last_used_at)
+    statement = select(*columns).where(
         Client.organization_id == actor.organization_id, Client.status != DELETED
     )
-    if actor.has_permission("clients:read"):
-        return statement
-    # Only users register clients, so a client with ``:own`` sees nothing.
-    return statement.where(Client.created_by_user_id == actor.user_id, Client.created_by_user_id.is_not(None))
+    return restrict_to_own_clients(actor, statement, "clients:read")
 
 
 def clients_of(actor: Actor) -> list[UUID]:
