@@ -11,7 +11,7 @@ import contextlib
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -145,8 +145,10 @@ def _work(actor: Actor, renew: Renew, batch: int) -> Iterator[tuple[str, int]]:
         del due[0]
     if (pruned := _prune_cache_invalidations(renew)) > 0:
         yield CacheInvalidation.__tablename__, pruned
-    yield from _delete_revoked_sessions(renew)
-    yield from _send_reminders(actor, renew)
+    # Sessions that were revoked with a whole organization: clients are notified.
+    yield from _renewing(cutoffs.delete_cut_off_sessions(), "sessions", renew)
+    # Administrators are reminded of secrets that expire soon while they are in use.
+    yield from _renewing(rotations.send_expiry_reminders(actor), "reminders", renew)
     yield from _delete_idle_clients(renew, batch)
     for organization_id, client_id in _find_deleted_clients(batch):
         with contained("the deletion of a client", organization_id):
@@ -177,6 +179,17 @@ def _repeat(step: Callable[[], int], name: str, batch: int) -> Iterator[tuple[st
             return
 
 
+def _delete_all(
+    table: Table,
+    condition: ColumnElement[bool],
+    renew: Renew,
+    batch: int,
+    is_due: Callable[[], bool] = lambda: True,
+) -> Iterator[tuple[str, int]]:
+    """Delete the rows in batches. Raises _NotDue once ``is_due``, asked in the transaction of each, is false."""
+    return _repeat(partial(_delete_batch, table, condition, renew, batch, is_due), table.name, batch)
+
+
 def _delete_idle_clients(renew: Renew, batch: int) -> Iterator[tuple[str, int]]:
     """Delete unused dynamically registered clients. Their rows are deleted with conditions of other deleted clients."""
     while True:
@@ -195,20 +208,12 @@ def _delete_idle_clients(renew: Renew, batch: int) -> Iterator[tuple[str, int]]:
             return
 
 
-def _send_reminders(actor: Actor, renew: Renew) -> Iterator[tuple[str, int]]:
-    """Remind administrators of secrets that expire soon while they are in use."""
-    for count in rotations.send_expiry_reminders(actor):
+def _renewing(counts: Iterable[int], name: str, renew: Renew) -> Iterator[tuple[str, int]]:
+    """Yield the counts of batches that another module works off, and renew the lease after each."""
+    for count in counts:
         renew()
         if count:
-            yield "reminders", count
-
-
-def _delete_revoked_sessions(renew: Renew) -> Iterator[tuple[str, int]]:
-    """Delete sessions that were revoked with a whole organization, and notify clients."""
-    for count in cutoffs.delete_cut_off_sessions():
-        renew()
-        if count:
-            yield "sessions", count
+            yield name, count
 
 
 def _delete_client_rows(
@@ -226,7 +231,7 @@ def _delete_client_rows(
     for model, condition in conditions:
         table = Base.metadata.tables[model.__tablename__]
         own = (table.c.organization_id == organization_id) & condition
-        yield from _repeat(partial(_delete_batch, table, own, renew, batch), table.name, batch)
+        yield from _delete_all(table, own, renew, batch)
 
 
 def _delete_organization_rows(
@@ -261,8 +266,7 @@ def _empty(
     """Delete all rows of the organization. Raises _NotDue once ``is_due``, asked in each transaction, is false."""
     for table in organization_tables():
         own = table.c.organization_id == organization_id
-        step = partial(_delete_batch, table, own, renew, batch, partial(is_due, organization_id))
-        yield from _repeat(step, table.name, batch)
+        yield from _delete_all(table, own, renew, batch, partial(is_due, organization_id))
 
 
 def _delete_old_records(
@@ -274,17 +278,11 @@ def _delete_old_records(
     if chain.has_events_before(organization_id, before):
         step = partial(_delete_audit_batch, organization_id, before, renew, batch)
         yield from _repeat(step, "audit_events", batch)
+    # A retention period may have been shortened, and rows expire by the one that they were written with.
     logs_before = now - timedelta(days=own["log_retention_days"])
-    yield from _delete_old_failed_requests(organization_id, logs_before, renew, batch)
-
-
-def _delete_old_failed_requests(
-    organization_id: str, before: datetime, renew: Renew, batch: int
-) -> Iterator[tuple[str, int]]:
-    """Delete failed requests that are older than a retention period that was shortened."""
     table = Base.metadata.tables[FailedRequest.__tablename__]
-    old = (table.c.organization_id == organization_id) & (table.c.id < first_id_at(before))
-    yield from _repeat(partial(_delete_batch, table, old, renew, batch), table.name, batch)
+    old = (table.c.organization_id == organization_id) & (table.c.id < first_id_at(logs_before))
+    yield from _delete_all(table, old, renew, batch)
 
 
 def _is_due(rule: PurgeRule) -> ColumnElement[bool]:
@@ -326,7 +324,7 @@ def _delete_batch(
     condition: ColumnElement[bool],
     renew: Renew,
     batch: int,
-    is_due: Callable[[], bool] = lambda: True,
+    is_due: Callable[[], bool],
 ) -> int:
     if not is_due():
         raise _NotDue
