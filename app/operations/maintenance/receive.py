@@ -11,6 +11,7 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import IO, Any
 
@@ -150,7 +151,8 @@ class _Receiver(Struct):
                 continue
             return
         for row in rows:
-            _put_if_possible(found, row)
+            with suppress(IntegrityError):
+                _put(found, [row])
 
     def prepare(self, organization: dict[str, Any], move: str) -> None:
         """Check everything that could keep the organization from being activated. From now on only this move can."""
@@ -299,13 +301,6 @@ def _put(table: Table, rows: Sequence[dict[str, Any]]) -> None:
             new.append(row)
     if new:
         db.session.execute(insert(table), new)
-
-
-def _put_if_possible(table: Table, row: dict[str, Any]) -> None:
-    try:
-        _put(table, [row])
-    except IntegrityError:
-        return
 
 
 @transaction

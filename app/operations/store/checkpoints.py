@@ -30,7 +30,13 @@ from app.extensions import db
 from app.models.audit import InstanceFact
 from app.models.organization import Organization
 from app.operations.store import clock, keyring
-from app.operations.store.transactions import count_changed, on_commit, read, transaction
+from app.operations.store.transactions import (
+    count_changed,
+    insert_or_update,
+    on_commit,
+    read,
+    transaction,
+)
 from app.rules.organizations.organizations import ROOT_SLUG
 
 INTERVAL = timedelta(seconds=10)
@@ -99,7 +105,7 @@ def require_current_database() -> None:
 @read
 def find_checkpoint() -> Checkpoint | None:
     """Return the database's checkpoint, or None before the first one."""
-    fact = db.session.get(InstanceFact, _FACT, populate_existing=True)
+    fact = _find_fact()
     return None if fact is None else _parse(fact.value)
 
 
@@ -130,7 +136,7 @@ def advance() -> None:
 @read
 def find_epoch(root_id: str) -> str | None:
     """Return the current epoch, or None before the first one and if it was written without the instance's keys."""
-    fact = db.session.get(InstanceFact, _FACT, populate_existing=True)
+    fact = _find_fact()
     if fact is None:
         return None
     found = _parse(fact.value)
@@ -144,7 +150,7 @@ def find_other_secret_key() -> str | None:
 
     A server that stopped more than a minute ago is not counted, so that the key can be replaced.
     """
-    fact = db.session.get(InstanceFact, _FACT, populate_existing=True)
+    fact = _find_fact()
     if fact is None or not abs(clock.now() - fact.updated_at) < 6 * INTERVAL:
         return None
     found = fact.value.get("secret_key")
@@ -157,7 +163,8 @@ def begin_epoch(root_id: str) -> Checkpoint:
     known = [each for each in (find_checkpoint(), _read_file(root_id)) if each is not None]
     epochs = list(dict.fromkeys(epoch for each in known for epoch in each.epochs))
     made = Checkpoint((*epochs[-_MAX_EPOCHS:], secrets.token_hex(8)), 1)
-    _store(root_id, made)
+    values = {"value": _document(root_id, made), "updated_at": clock.now()}
+    insert_or_update(InstanceFact, {"name": _FACT}, values)
     on_commit(lambda: _write_file(root_id, made))
     return made
 
@@ -170,7 +177,7 @@ def _find_root_id() -> str | None:
 @transaction
 def _raise_if_due(root_id: str) -> Checkpoint:
     """Raise the checkpoint if that is due; return the one that this transaction has seen or made."""
-    fact = db.session.get(InstanceFact, _FACT, populate_existing=True)
+    fact = _find_fact()
     now = clock.now()
     if fact is None:
         # Never an update: another worker may have created the first one since, and its host may have seen it.
@@ -190,10 +197,8 @@ def _raise_if_due(root_id: str) -> Checkpoint:
     return _parse(raised if is_raised else fact.value)
 
 
-def _store(root_id: str, checkpoint: Checkpoint) -> None:
-    values = {"value": _document(root_id, checkpoint), "updated_at": clock.now()}
-    if not count_changed(update(InstanceFact).where(InstanceFact.name == _FACT).values(**values)):
-        db.session.execute(insert(InstanceFact).values(name=_FACT, **values))
+def _find_fact() -> InstanceFact | None:
+    return db.session.get(InstanceFact, _FACT, populate_existing=True)
 
 
 def _document(root_id: str, checkpoint: Checkpoint) -> dict[str, Any]:
