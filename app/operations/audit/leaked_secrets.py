@@ -14,7 +14,7 @@ from uuid import UUID
 
 from msgspec import Struct, field
 from msgspec.structs import replace
-from sqlalchemy import delete, select, update
+from sqlalchemy import ColumnElement, delete, select, update
 
 from app.extensions import db
 from app.models.base import has_key
@@ -82,10 +82,18 @@ def revoke_leaked_secret(actor: Actor, kind: str, token: str) -> RevokedSecret |
     return None if revoke is None else revoke(actor, token)
 
 
+def _is_named(actor: Actor, model: Any, token: str) -> ColumnElement[bool]:
+    """Return the condition that the row of the actor's organization has the token's digest."""
+    named: ColumnElement[bool] = (model.organization_id == actor.organization_id) & (
+        model.digest == digest(token)
+    )
+    return named
+
+
 def _revoke_client_secret(actor: Actor, token: str) -> RevokedSecret | None:
     row = db.session.execute(
         select(Credential.id, Credential.client_id, Credential.name).where(
-            Credential.organization_id == actor.organization_id, Credential.digest == digest(token)
+            _is_named(actor, Credential, token)
         )
     ).first()
     if row is None:
@@ -122,8 +130,8 @@ def _revoke_access_or_refresh_token(actor: Actor, token: str) -> RevokedSecret |
 
 
 def _revoke_session(actor: Actor, token: str) -> RevokedSecret | None:
-    condition = (Session.organization_id == actor.organization_id) & (Session.digest == digest(token))
-    row = db.session.execute(select(Session.id, Session.user_id).where(condition)).first()
+    of_token = select(Session.id, Session.user_id).where(_is_named(actor, Session, token))
+    row = db.session.execute(of_token).first()
     if row is None:
         return None
     hold_user(actor.organization_id, row.user_id)
@@ -135,11 +143,7 @@ def _revoke_session(actor: Actor, token: str) -> RevokedSecret | None:
 
 
 def _revoke_initial_access_token(actor: Actor, token: str) -> RevokedSecret | None:
-    condition = (
-        (RegistrationToken.organization_id == actor.organization_id)
-        & (RegistrationToken.digest == digest(token))
-        & RegistrationToken.revoked_at.is_(None)
-    )
+    condition = _is_named(actor, RegistrationToken, token) & RegistrationToken.revoked_at.is_(None)
     row_id = db.session.scalar(select(RegistrationToken.id).where(condition))
     if count_changed(update(RegistrationToken).where(condition).values(revoked_at=clock.now())) != 1:
         return None
@@ -175,8 +179,7 @@ def _revoke_registration_access_token(actor: Actor, token: str) -> RevokedSecret
 
 def _revoke_invitation(actor: Actor, token: str) -> RevokedSecret | None:
     condition = (
-        (Invitation.organization_id == actor.organization_id)
-        & (Invitation.digest == digest(token))
+        _is_named(actor, Invitation, token)
         & Invitation.used_at.is_(None)
         & Invitation.revoked_at.is_(None)
         & (Invitation.expires_at > clock.now())
@@ -189,11 +192,7 @@ def _revoke_invitation(actor: Actor, token: str) -> RevokedSecret | None:
 
 
 def _revoke_account_link(actor: Actor, token: str) -> RevokedSecret | None:
-    condition = (
-        (AccountLink.organization_id == actor.organization_id)
-        & (AccountLink.digest == digest(token))
-        & (AccountLink.expires_at > clock.now())
-    )
+    condition = _is_named(actor, AccountLink, token) & (AccountLink.expires_at > clock.now())
     user_id = db.session.scalar(select(AccountLink.user_id).where(condition))
     if user_id is None or count_changed(delete(AccountLink).where(condition)) != 1:
         return None
@@ -201,9 +200,7 @@ def _revoke_account_link(actor: Actor, token: str) -> RevokedSecret | None:
 
 
 def _revoke_known_browser(actor: Actor, token: str) -> RevokedSecret | None:
-    condition = (KnownBrowser.organization_id == actor.organization_id) & (
-        KnownBrowser.digest == digest(token)
-    )
+    condition = _is_named(actor, KnownBrowser, token)
     user_id = db.session.scalar(select(KnownBrowser.user_id).where(condition))
     if user_id is None or count_changed(delete(KnownBrowser).where(condition)) != 1:
         return None
@@ -220,13 +217,7 @@ def _expire_now(
     def act(actor: Actor, token: str) -> RevokedSecret | None:
         now = clock.now()
         revoked = count_changed(
-            update(model)
-            .where(
-                model.organization_id == actor.organization_id,
-                model.digest == digest(token),
-                model.expires_at > now,
-            )
-            .values(expires_at=now)
+            update(model).where(_is_named(actor, model, token), model.expires_at > now).values(expires_at=now)
         )
         return RevokedSecret(description, target_type) if revoked == 1 else None
 
