@@ -41,10 +41,10 @@ ROUTING_KEY_LENGTH = 8
 ENCODED_UUID_LENGTH = 26
 _CLIENT_ID_LENGTH = len("cli__") + ROUTING_KEY_LENGTH + ENCODED_UUID_LENGTH
 
-_ROUTING_KEY = re.compile(rf"[{_ALPHABET}]{{{ROUTING_KEY_LENGTH}}}")
-_CLIENT_ID = re.compile(
-    rf"cli_([{_ALPHABET}]{{{ROUTING_KEY_LENGTH}}})_([{_ALPHABET}]{{{ENCODED_UUID_LENGTH}}})"
-)
+ROUTING_KEY_PATTERN = rf"[0-9a-hjkmnp-tv-z]{{{ROUTING_KEY_LENGTH}}}"
+ENCODED_UUID_PATTERN = rf"[0-9a-hjkmnp-tv-z]{{{ENCODED_UUID_LENGTH}}}"
+_ROUTING_KEY = re.compile(ROUTING_KEY_PATTERN)
+_CLIENT_ID = re.compile(f"cli_({ROUTING_KEY_PATTERN})_({ENCODED_UUID_PATTERN})")
 
 
 def new_routing_key() -> str:
@@ -202,12 +202,11 @@ KINDS = {
 }
 """The name of each kind of token and secret, for users."""
 
-_KEY = "[0-9a-hjkmnp-tv-z]{8}"
-_SIMPLE = re.compile(
-    rf"gth_(cs|at|ac|dc|ss|ar|pr|iv|su|ia|ra|pw|ev|si|kb)_({_KEY})([A-Za-z0-9_-]{{43}})([0-9a-f]{{8}})"
-)
+_RANDOM, _CHECKSUM = r"[A-Za-z0-9_-]{43}", r"[0-9a-f]{8}"
+_SIMPLE_KINDS = "|".join(kind for kind in KINDS if kind != REFRESH_TOKEN)
+_SIMPLE = re.compile(rf"gth_({_SIMPLE_KINDS})_({ROUTING_KEY_PATTERN})({_RANDOM})({_CHECKSUM})")
 _REFRESH = re.compile(
-    rf"gth_rt_({_KEY})([0-9a-hjkmnp-tv-z]{{26}})([A-Za-z0-9_-]{{43}})([A-Za-z0-9_-]{{11}})([0-9a-f]{{8}})"
+    rf"gth_rt_({ROUTING_KEY_PATTERN})({ENCODED_UUID_PATTERN})({_RANDOM})([A-Za-z0-9_-]{{11}})({_CHECKSUM})"
 )
 MAX_TOKEN_LENGTH = 160
 

@@ -18,7 +18,12 @@ from pydantic import create_model as create_pydantic_model
 from pydantic_core import ErrorDetails, PydanticCustomError, core_schema
 
 from app.rules.fields import MAX_UNKNOWN, FieldProblem, ValidationErrors, suggestion, text_problem, type_name
-from app.rules.identifiers import parse_client_id, parse_public_id
+from app.rules.identifiers import (
+    ENCODED_UUID_PATTERN,
+    ROUTING_KEY_PATTERN,
+    parse_client_id,
+    parse_public_id,
+)
 from app.rules.languages.translation import lazy_gettext
 
 INVALID_TIME = FieldProblem(
@@ -197,7 +202,7 @@ class PublicId(Check, Struct, frozen=True):
 
     def json_schema(self) -> dict[str, Any]:
         described = {"description": f"The ID of the {self.noun}."} if self.noun else {}
-        return described | {"pattern": f"^{self.prefix}_[0-9a-hjkmnp-tv-z]{{26}}$"}
+        return described | {"pattern": f"^{self.prefix}_{ENCODED_UUID_PATTERN}$"}
 
 
 class ClientId(Check):
@@ -211,7 +216,7 @@ class ClientId(Check):
     def json_schema(self) -> dict[str, Any]:
         return {
             "description": "The `client_id` of the client.",
-            "pattern": "^cli_[0-9a-hjkmnp-tv-z]{8}_[0-9a-hjkmnp-tv-z]{26}$",
+            "pattern": f"^cli_{ROUTING_KEY_PATTERN}_{ENCODED_UUID_PATTERN}$",
         }
 
 
