@@ -82,15 +82,15 @@ class Actor(Struct, frozen=True):
     def require(self, permission: str, *, owner_id: UUID | None = None) -> None:
         """Raise Forbidden, naming the permission, unless the actor has it."""
         if not self.has_permission(permission, owner_id=owner_id):
-            raise Forbidden(
-                lazy_gettext("You need the permission %(permission)s.", permission=permission),
-                permission=permission,
-            )
+            raise _lacks(permission)
 
     def require_for_own(self, permission: str) -> None:
         """Raise Forbidden unless the actor has the permission at least for objects it registered itself."""
         if not self.has_permission_for_own(permission):
-            raise Forbidden(
-                lazy_gettext("You need the permission %(permission)s.", permission=permission),
-                permission=permission,
-            )
+            raise _lacks(permission)
+
+
+def _lacks(permission: str) -> Forbidden:
+    return Forbidden(
+        lazy_gettext("You need the permission %(permission)s.", permission=permission), permission=permission
+    )
