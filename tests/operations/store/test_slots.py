@@ -15,19 +15,31 @@ from app.rules.errors import TooManyRequests
 from tests.factories import Factory, bearer_header
 
 
-def test_few_organizations_cannot_hold_all_slots() -> None:
-    slots = Slots(6, 2, partial(TooManyRequests, "Too many.", retry_after=10))
-    with ExitStack() as taken:
-        for name in ("acme", "acme", "organization 0"):
-            taken.enter_context(slots.take(name))
-        for name in ("acme", "organization 0"):
-            with pytest.raises(TooManyRequests):
-                slots.take(name)
-        for number in range(1, 4):
-            taken.enter_context(slots.take(f"organization {number}"))
-        with pytest.raises(TooManyRequests):
-            slots.take("globex")
+def test_one_organization_leaves_slots_for_others() -> None:
+    """TN-9, P2: an organization uses at most half of six slots, two for one host, and one if half are taken."""
+    slots = Slots(6, 3, partial(TooManyRequests, "Too many.", retry_after=10), per_host=2)
+    with ExitStack() as held:
+
+        def take(*wanted: tuple[str, str]) -> None:
+            for slot in wanted:
+                held.enter_context(slots.take(*slot))
+
+        def refuse(*wanted: tuple[str, str]) -> None:
+            for slot in wanted:
+                with pytest.raises(TooManyRequests):
+                    slots.take(*slot)
+
+        take(("acme", "a"), ("acme", "a"))
+        refuse(("acme", "a"))
+        take(("acme", "b"))
+        refuse(("acme", "c"))
+        take(("globex", "a"))
+        refuse(("globex", "b"))
+        take(("third", "a"), ("fourth", "a"))
+        refuse(("fifth", "a"))
     assert slots.count_taken() == 0
+    with slots.take("acme", "a"), slots.take("acme", "a"):
+        pass
 
 
 def test_searches_of_one_organization_are_limited(

@@ -6,8 +6,6 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,7 +14,6 @@ from flask import Flask
 from app.operations.clients.sector_documents import fetch_sector_document
 from app.operations.store import outgoing_http
 from app.operations.store.outgoing_http import OutgoingRequestFailed
-from app.operations.store.slots import Slots
 from app.operations.store.transactions import transaction
 from app.rules.errors import InvalidInput
 from app.rules.store.outgoing_http import OutgoingRequestBlocked, Target
@@ -260,32 +257,6 @@ def test_requests_beyond_the_limit_are_refused(context: Flask, monkeypatch: pyte
         assert outgoing_http.get(f"{host.base_url}/", organization_id=OURS).status == 200, (
             "the slots are free again"
         )
-
-
-def test_slow_servers_of_some_organizations_leave_slots_for_others() -> None:
-    """TN-9, P2: an organization uses at most half of six slots, two for one host, and one if half are taken."""
-    limiter = Slots(6, 3, partial(OutgoingRequestFailed, "Too many."), per_host=2)
-    with ExitStack() as held:
-
-        def take(*slots: tuple[str, str]) -> None:
-            for slot in slots:
-                held.enter_context(limiter.take(*slot))
-
-        def refuse(*slots: tuple[str, str]) -> None:
-            for slot in slots:
-                with pytest.raises(OutgoingRequestFailed), limiter.take(*slot):
-                    pass
-
-        take((OURS, "a"), (OURS, "a"))
-        refuse((OURS, "a"))
-        take((OURS, "b"))
-        refuse((OURS, "c"))
-        take((THEIRS, "a"))
-        refuse((THEIRS, "b"))
-        take(("third", "a"), ("fourth", "a"))
-        refuse(("fifth", "a"))
-    with limiter.take(OURS, "a"), limiter.take(OURS, "a"):
-        pass
 
 
 def test_hanging_name_lookup_does_not_block_the_caller(
