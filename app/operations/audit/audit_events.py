@@ -232,7 +232,7 @@ def _target(event: AuditRecord) -> str | None:
 
 def _names(organization_id: str, ids: set[str]) -> dict[str, NamedTarget]:
     found: dict[str, NamedTarget] = {}
-    for prefix in _NAME_QUERIES:
+    for prefix in _NAMES:
         rows = {
             row_id: text for text in ids if (row_id := _row_id(organization_id, prefix, text)) is not None
         }
@@ -245,10 +245,38 @@ def _names(organization_id: str, ids: set[str]) -> dict[str, NamedTarget]:
     return found | _find_deleted_names(organization_id, ids - set(found))
 
 
+# By prefix of the public id: the model, and its ids with their names and whether the object was deleted.
+_NAMES: Mapping[str, tuple[Any, Select[*tuple[Any, ...]]]] = {
+    "cli": (Client, select(Client.id, Client.name, Client.deleted_at.is_not(None))),
+    "usr": (User, select(User.id, User.email).where(User.status != DELETED)),
+    "sec": (
+        Credential,
+        select(Credential.id, Credential.name + " · " + Client.name).join(
+            Client, is_same(Client.id, Credential.client_id)
+        ),
+    ),
+    "grt": (
+        Grant,
+        select(Grant.id, Client.name, Client.deleted_at.is_not(None)).join(
+            Client, is_same(Client.id, Grant.client_id)
+        ),
+    ),
+    "res": (Resource, select(Resource.id, Resource.name)),
+    "whk": (
+        Webhook,
+        select(Webhook.id, Webhook.description, Webhook.deleted_at.is_not(None)).where(
+            Webhook.description != ""
+        ),
+    ),
+}
+
+
 @cache
 def _names_query(prefix: str, ids: int) -> CompiledQuery:
+    model, named = _NAMES[prefix]
+    of_organization = model.organization_id == bindparam("organization_id")
     return CompiledQuery(
-        _NAME_QUERIES[prefix](bindparam("organization_id"), list_parameters("id", AuditEvent.id, ids))
+        named.where(of_organization, model.id.in_(list_parameters("id", AuditEvent.id, ids)))
     )
 
 
@@ -276,56 +304,6 @@ def _find_deleted_names(organization_id: str, ids: set[str]) -> dict[str, NamedT
         for text, before in rows
         if before and "name" in before
     }
-
-
-def _clients(organization_id: Any, ids: Any) -> Any:
-    return select(Client.id, Client.name, Client.deleted_at.is_not(None)).where(
-        Client.organization_id == organization_id, Client.id.in_(ids)
-    )
-
-
-def _users(organization_id: Any, ids: Any) -> Any:
-    return select(User.id, User.email).where(
-        User.organization_id == organization_id, User.id.in_(ids), User.status != DELETED
-    )
-
-
-def _secrets(organization_id: Any, ids: Any) -> Any:
-    return (
-        select(Credential.id, Credential.name + " · " + Client.name)
-        .join(Client, is_same(Client.id, Credential.client_id))
-        .where(Credential.organization_id == organization_id, Credential.id.in_(ids))
-    )
-
-
-def _grants(organization_id: Any, ids: Any) -> Any:
-    return (
-        select(Grant.id, Client.name, Client.deleted_at.is_not(None))
-        .join(Client, is_same(Client.id, Grant.client_id))
-        .where(Grant.organization_id == organization_id, Grant.id.in_(ids))
-    )
-
-
-def _resources(organization_id: Any, ids: Any) -> Any:
-    return select(Resource.id, Resource.name).where(
-        Resource.organization_id == organization_id, Resource.id.in_(ids)
-    )
-
-
-def _webhooks(organization_id: Any, ids: Any) -> Any:
-    return select(Webhook.id, Webhook.description, Webhook.deleted_at.is_not(None)).where(
-        Webhook.organization_id == organization_id, Webhook.id.in_(ids), Webhook.description != ""
-    )
-
-
-_NAME_QUERIES = {
-    "cli": _clients,
-    "usr": _users,
-    "sec": _secrets,
-    "grt": _grants,
-    "res": _resources,
-    "whk": _webhooks,
-}
 
 
 class ActivityRecord(Struct, frozen=True):
