@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import smtplib
-import ssl
 import time
 from email.message import EmailMessage
 from typing import Any
 
 from app.config.mail import MailServer
-from app.operations.store.outgoing_http import OutgoingRequestFailed
+from app.operations.store.outgoing_http import OutgoingRequestFailed, tls_context
 
 CONNECT_SECONDS = 5.0
 TOTAL_SECONDS = 20.0
@@ -79,12 +78,14 @@ class _DeadlineTls(_Deadline, smtplib.SMTP_SSL):
 def _connected(server: MailServer, local_name: str) -> smtplib.SMTP:
     arguments: dict[str, Any] = {"local_hostname": local_name, "timeout": CONNECT_SECONDS}
     if server.security == "tls":
-        return _signed_in(_DeadlineTls(server.host, server.port, context=_trust(server), **arguments), server)
+        return _signed_in(
+            _DeadlineTls(server.host, server.port, context=tls_context(server.ca_bundle), **arguments), server
+        )
     connection = _Deadline(server.host, server.port, **arguments)
     try:
         if server.security == "starttls":
             # Raises if the server does not offer TLS, so that nothing is sent in clear text.
-            connection.starttls(context=_trust(server))
+            connection.starttls(context=tls_context(server.ca_bundle))
         return _signed_in(connection, server)
     except BaseException:
         connection.close()
@@ -96,14 +97,3 @@ def _signed_in(connection: smtplib.SMTP, server: MailServer) -> smtplib.SMTP:
     if server.user is not None:
         connection.login(server.user, server.password or "")
     return connection
-
-
-def _trust(server: MailServer) -> ssl.SSLContext:
-    # create_default_context would write session keys wherever SSLKEYLOGFILE of the environment says.
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if server.ca_bundle is None:
-        context.load_default_certs()
-    else:
-        context.load_verify_locations(cafile=server.ca_bundle)
-    return context

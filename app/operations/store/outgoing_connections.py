@@ -15,6 +15,7 @@ from typing import Any
 from urllib3.connection import HTTPSConnection
 from urllib3.exceptions import HTTPError
 
+from app.operations.store.outgoing_http import tls_context
 from app.rules.store.outgoing_http import Target
 
 CONNECT_SECONDS = 3.0
@@ -65,14 +66,8 @@ def connect(
 
 @functools.lru_cache(maxsize=2)
 def _tls_context(ca_bundle: Path | None, changed_at: int) -> ssl.SSLContext:
-    # create_default_context would write session keys to the file named by SSLKEYLOGFILE.
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context = tls_context(ca_bundle)
     context.sslsocket_class = _DeadlineSocket
-    if ca_bundle is None:
-        context.load_default_certs()
-    else:
-        context.load_verify_locations(cafile=ca_bundle)
     return context
 
 

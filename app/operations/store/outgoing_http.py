@@ -58,6 +58,18 @@ class ServerUnreachable(OutgoingRequestFailed):
         super().__init__("The server could not be reached, or sent no complete response in time.")
 
 
+def tls_context(ca_bundle: Path | None) -> ssl.SSLContext:
+    """Return the TLS context of a client that trusts the system's certificate authorities, or only the bundle's."""
+    # create_default_context would write session keys to the file named by SSLKEYLOGFILE.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if ca_bundle is None:
+        context.load_default_certs()
+    else:
+        context.load_verify_locations(cafile=ca_bundle)
+    return context
+
+
 def count_certificate_authorities(ca_bundle: Path) -> int:
     """Count the certificate authorities in a PEM file. Raises OSError if it cannot be read, ValueError if it is not
     PEM.
