@@ -141,11 +141,6 @@ class CircuitBreaker:
         since = self._unreachable_since
         return since is not None and time.monotonic() - max(since, self._answered_at) > self._patience
 
-    @property
-    def waiting(self) -> int:
-        """Return how many threads wait for a slot."""
-        return self.slots.waiting
-
     def note_answer(self) -> None:
         """Note that the database has answered a statement just now."""
         self._answered_at = time.monotonic()

@@ -24,7 +24,6 @@ from app.rules.users.user_import import ON_EXISTING
 users_commands = OperatorGroup("users", help="Users of an organization.")
 _organization = click.option("--organization", required=True, help="ID of the organization.")
 _user = click.argument("user")
-__all__ = ["users_commands"]
 _BAR = 30
 _LINE_SECONDS = 5.0
 

@@ -291,7 +291,7 @@ def test_requests_wait_for_a_slot_in_the_order_of_arrival_until_the_breaker_open
         threads = [threading.Thread(target=use, args=[number]) for number in range(count)]
         for number, thread in enumerate(threads, 1):
             thread.start()
-            process.wait_until(lambda n=number: watched.guard.waiting == n, "it waits")
+            process.wait_until(lambda n=number: watched.guard.slots.waiting == n, "it waits")
         return threads
 
     for _ in range(Config.LATE_THREADS):

@@ -30,27 +30,13 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from app import metrics
 from app.database import breaker, turn_at_pool, turn_to_write
 from app.database_errors import ErrorClass, classify_error, is_duplicate_key, retry_reason
-from app.extensions import db, in_transaction, on_commit, open_transaction, remove_session
+from app.extensions import db, open_transaction, remove_session
+from app.extensions import in_transaction as in_transaction
+from app.extensions import on_commit as on_commit
 from app.fast_path.transaction_connection import TransactionConnection, open_connection
 from app.models.base import Base
 from app.rules.errors import DomainError, Unavailable
 from app.rules.identifiers import new_id
-
-__all__ = [
-    "OutdatedRead",
-    "UnitOfWork",
-    "count_changed",
-    "current_unit_of_work",
-    "in_transaction",
-    "insert_or_update",
-    "on_commit",
-    "on_commit_or_now",
-    "read",
-    "savepoint",
-    "transaction",
-    "transaction_part",
-    "verify_commit_with",
-]
 
 P = ParamSpec("P")
 R = TypeVar("R")
