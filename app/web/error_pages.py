@@ -29,6 +29,10 @@ _PAGES = re.compile(
     r"|oauth/(?:authorize|logout))(?:/|$)|/$"
 )
 _API = re.compile(r"/(?:api|clients|organizations|me|openapi\.json)(?:/|$)")
+_NOT_FOUND = (
+    lazy_gettext("Page not found"),
+    lazy_gettext("Check the URL, or start again from the home page."),
+)
 _TEXTS = {
     400: (
         lazy_gettext("This request isn't valid"),
@@ -38,14 +42,8 @@ _TEXTS = {
         lazy_gettext("You don't have permission"),
         lazy_gettext("Sign in with another account, or contact your administrator."),
     ),
-    404: (
-        lazy_gettext("Page not found"),
-        lazy_gettext("Check the URL, or start again from the home page."),
-    ),
-    405: (
-        lazy_gettext("Page not found"),
-        lazy_gettext("Check the URL, or start again from the home page."),
-    ),
+    404: _NOT_FOUND,
+    405: _NOT_FOUND,
     413: (
         lazy_gettext("The request is too large"),
         lazy_gettext("The request is larger than this service allows."),
