@@ -13,12 +13,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec import Struct, field
-from sqlalchemy import bindparam, delete, insert, select, update
+from sqlalchemy import ColumnElement, bindparam, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from app.database_errors import is_duplicate_key
 from app.extensions import db
-from app.fast_path.compiled_query import CompiledQuery
+from app.fast_path.compiled_query import CompiledQuery, insert_into
 from app.models.audit import IdempotencyKey, UsedIdentifier
 from app.operations.store import clock, keyring
 from app.operations.store.audit import actor_public_id
@@ -28,14 +28,7 @@ from app.rules.errors import Conflict, Forbidden
 from app.rules.identifiers import new_id
 
 RETENTION = timedelta(hours=24)
-_CLAIM = CompiledQuery(
-    insert(UsedIdentifier).values(
-        organization_id=bindparam("organization_id"),
-        digest=bindparam("digest"),
-        attempt=bindparam("attempt"),
-        expires_at=bindparam("expires_at"),
-    )
-)
+_CLAIM = CompiledQuery(insert_into(UsedIdentifier))
 _FIND_ATTEMPT = CompiledQuery(
     select(UsedIdentifier.attempt).where(
         UsedIdentifier.organization_id == bindparam("organization_id"),
@@ -80,14 +73,14 @@ def run_once(
     return result
 
 
+def _is_key(organization_id: str, key_digest: bytes) -> ColumnElement[bool]:
+    return (IdempotencyKey.organization_id == organization_id) & (IdempotencyKey.key_digest == key_digest)
+
+
 def _claim(organization_id: str, key_digest: bytes, body_digest: bytes) -> bool:
     now = clock.now()
     count_changed(
-        delete(IdempotencyKey).where(
-            IdempotencyKey.organization_id == organization_id,
-            IdempotencyKey.key_digest == key_digest,
-            IdempotencyKey.expires_at <= now,
-        )
+        delete(IdempotencyKey).where(_is_key(organization_id, key_digest), IdempotencyKey.expires_at <= now)
     )
     values = {
         "organization_id": organization_id,
@@ -110,7 +103,7 @@ def _repeat(actor: Actor, key_digest: bytes, body_digest: bytes) -> IdempotentRe
     organization_id = actor.organization_id
     row = db.session.execute(
         select(IdempotencyKey.body_digest, IdempotencyKey.response).where(
-            IdempotencyKey.organization_id == organization_id, IdempotencyKey.key_digest == key_digest
+            _is_key(organization_id, key_digest)
         )
     ).first()
     if row is None or row.response is None:
@@ -144,7 +137,7 @@ def _store(actor: Actor, key_digest: bytes, result: IdempotentResult, secret_fie
     sealed = keyring.seal(organization_id, json.dumps(stored).encode(), _sealing_context(key_digest))
     count_changed(
         update(IdempotencyKey)
-        .where(IdempotencyKey.organization_id == organization_id, IdempotencyKey.key_digest == key_digest)
+        .where(_is_key(organization_id, key_digest))
         .values(status=result.status, response=sealed)
     )
 

@@ -25,7 +25,7 @@ _data_keys: BoundedCache[bytes] = BoundedCache(10_000)
 
 def new_data_key(organization_id: str) -> bytes:
     """Create a data key for the organization and return it wrapped, for the organization's row."""
-    return sealing.wrap_data_key(_master_key(), organization_id, os.urandom(32))
+    return wrap_data_key(organization_id, os.urandom(32))
 
 
 def wrap_data_key(organization_id: str, data_key: bytes) -> bytes:
@@ -49,9 +49,7 @@ def rewrap_data_key(organization_id: str, wrapped: bytes) -> bytes | None:
     try:
         sealing.unwrap_data_key(_master_key(), organization_id, wrapped)
     except sealing.UnsealError:
-        return sealing.wrap_data_key(
-            _master_key(), organization_id, unwrap_data_key(organization_id, wrapped)
-        )
+        return wrap_data_key(organization_id, unwrap_data_key(organization_id, wrapped))
     return None
 
 
@@ -86,8 +84,7 @@ def refresh_tag_key(organization_id: str) -> bytes:
 
 def derive_instance_key(label: str) -> bytes:
     """Derive the 256-bit subkey of the instance for one purpose: ``cursors``, ``dpop-nonce`` …"""
-    config = current()
-    return _derive(config.secret_key, label)
+    return _derive(current().secret_key, label)
 
 
 def fingerprint(key: bytes) -> str:
@@ -148,8 +145,7 @@ def _find_wrapped_keys(organization_ids: Collection[str]) -> dict[str, bytes]:
 
 
 def _master_key() -> bytes:
-    config = current()
-    return config.master_key
+    return current().master_key
 
 
 def _associated_data(organization_id: str, associated_data: str) -> bytes:
