@@ -17,7 +17,7 @@ from typing import Any
 from uuid import UUID
 
 from msgspec import Struct, field
-from sqlalchemy import ColumnElement, delete, exists, insert, not_, select
+from sqlalchemy import ColumnElement, Select, delete, exists, insert, not_, select
 from sqlalchemy.exc import IntegrityError
 
 from app.config import command_line
@@ -211,18 +211,23 @@ def _find_keys(organization_ids: Collection[str]) -> tuple[dict[str, bytes], set
     return keys, unreadable
 
 
+def select_unsealed(*columns: Any) -> Select[Any]:
+    """Select columns of the events without a link."""
+    event, link = AuditEvent.__table__.c, AuditLink.__table__.c
+    own = (link.organization_id == event.organization_id) & (link.id == event.id)
+    events = AuditEvent.__table__.outerjoin(AuditLink.__table__, own)
+    return select(*columns).select_from(events).where(link.id.is_(None))
+
+
 @read
 def _find_unsealed(run: _Run, shard: Shard | None = None) -> list[Any]:
     """Return the oldest events without a link: all columns of those of the shard, or who has some in which shard."""
-    event, link = AuditEvent.__table__.c, AuditLink.__table__.c
+    event = AuditEvent.__table__.c
     found = (
-        select(*((event.organization_id, event.at) if shard is None else event))
-        .outerjoin(
-            AuditLink.__table__, (link.organization_id == event.organization_id) & (link.id == event.id)
-        )
+        select_unsealed(*((event.organization_id, event.at) if shard is None else event))
         # A tombstone with events is being moved here, and its events are sealed where it is served. This process may
         # still have the key of an earlier stay.
-        .where(link.id.is_(None), event.organization_id.not_in(run.skipped), not_(_is_tombstone(event)))
+        .where(event.organization_id.not_in(run.skipped), not_(_is_tombstone(event)))
         # This is the order of the index, because an index in MariaDB ends with the primary key.
         .order_by(event.at, event.organization_id, event.id)
         .limit(BATCH)
@@ -249,15 +254,9 @@ def count_unsealed() -> int:
 
 @read
 def _find_unsealed_of(organization_id: str) -> list[Any]:
-    event, link = AuditEvent.__table__.c, AuditLink.__table__.c
-    sealed = select(link.id).where(link.organization_id == organization_id)
-    found = (
-        select(AuditEvent.__table__)
-        .where(event.organization_id == organization_id, event.id.not_in(sealed))
-        .order_by(event.at, event.id)
-        .limit(BATCH)
-    )
-    return list(db.session.execute(found).all())
+    event = AuditEvent.__table__.c
+    own = select_unsealed(*event).where(event.organization_id == organization_id)
+    return list(db.session.execute(own.order_by(event.at, event.id).limit(BATCH)).all())
 
 
 def _try_append(

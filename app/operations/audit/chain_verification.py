@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from msgspec import Struct, field
-from sqlalchemy import func, select
+from sqlalchemy import select
 
 from app.config import current
 from app.extensions import db
@@ -23,10 +23,11 @@ from app.operations.audit.chain import (
     chain_key,
     find_chain,
     sealed_through,
+    select_unsealed,
     serialize_row,
 )
 from app.operations.store.checkpoints import find_epoch, write_private_file
-from app.operations.store.rows import iterate_rows
+from app.operations.store.rows import count_rows, iterate_rows
 from app.operations.store.transactions import read
 from app.rules.actor import Actor
 from app.rules.audit.events import GENESIS, PROBLEMS, head_mac, link_mac
@@ -235,20 +236,12 @@ def _check_unsealed_events(organization_id: str, found: ChainVerification) -> No
 @read
 def _find_unsealed_entries(organization_id: str, bound: datetime | None) -> tuple[list[UUID], int]:
     """Return the ids of those before the bound, and the number of the others."""
-    event, link = AuditEvent.__table__.c, AuditLink.__table__.c
-    alone = (
-        select(event.id)
-        .select_from(AuditEvent.__table__)
-        .outerjoin(
-            AuditLink.__table__, (link.organization_id == event.organization_id) & (link.id == event.id)
-        )
-        .where(event.organization_id == organization_id, link.id.is_(None))
-    )
+    event = AuditEvent.__table__.c
+    alone = select_unsealed(event.id).where(event.organization_id == organization_id)
     if bound is None:
-        return [], int(db.session.scalar(select(func.count()).select_from(alone.subquery())) or 0)
+        return [], count_rows(alone)
     old = db.session.scalars(alone.where(event.at < bound).order_by(event.id).limit(MAX_PROBLEMS)).all()
-    fresh = alone.where(event.at >= bound).subquery()
-    return list(old), int(db.session.scalar(select(func.count()).select_from(fresh)) or 0)
+    return list(old), count_rows(alone.where(event.at >= bound))
 
 
 @read
