@@ -131,7 +131,7 @@ _SQL_MODE = "STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTI
 
 def configure(app: Flask, config: Config) -> None:
     """Both engines configured, with their listeners; nothing connects yet."""
-    options = _sqlite_options(config) if config.is_sqlite else _mysql_options(config)
+    options = _engine_options(config)
     app.config["SQLALCHEMY_DATABASE_URI"] = config.database_url
     app.config["SQLALCHEMY_ENGINE_OPTIONS"] = options
     app.config["SQLALCHEMY_BINDS"] = {
@@ -360,31 +360,25 @@ def context() -> AbstractContextManager[object]:
     return nullcontext() if has_app_context() else application().app_context()
 
 
-def _mysql_options(config: Config) -> dict[str, Any]:
-    return {
+def _engine_options(config: Config) -> dict[str, Any]:
+    options: dict[str, Any] = {
         "pool_size": config.database_pool,
         "max_overflow": config.database_pool,
         "pool_timeout": POOL_WAIT_SECONDS,
+        "hide_parameters": True,
+    }
+    if config.is_sqlite:
+        return options | {"connect_args": {"timeout": config.database_timeout, "check_same_thread": False}}
+    return options | {
         "pool_recycle": MAX_CONNECTION_SECONDS,
         # A session ends its transaction itself; the pool's own rollback would be a round trip for nothing.
         "pool_reset_on_return": None,
-        "hide_parameters": True,
         "connect_args": {
             "charset": "utf8mb4",
             "connect_timeout": 2,
             "read_timeout": config.database_timeout,
             "write_timeout": config.database_timeout,
         },
-    }
-
-
-def _sqlite_options(config: Config) -> dict[str, Any]:
-    return {
-        "pool_size": config.database_pool,
-        "max_overflow": config.database_pool,
-        "pool_timeout": POOL_WAIT_SECONDS,
-        "hide_parameters": True,
-        "connect_args": {"timeout": config.database_timeout, "check_same_thread": False},
     }
 
 
