@@ -176,31 +176,25 @@ def test_purge_is_skipped_while_another_is_running(app: Flask) -> None:
 
 
 @pytest.mark.slow
-def test_demo_prints_working_credentials(app: Flask, database: Database) -> None:
+def test_demo_prints_working_credentials_and_is_created_once(app: Flask, database: Database) -> None:
     result = run(app, "demo")
     assert result.exit_code == 0, result.output
     found = re.findall(r"^    (\S+@\S+) +(\S+)  (.+)$", result.stdout, re.MULTILINE)
     assert [email.split("@")[0] for email, _, _ in found] == ["root", "ada", "grace", "bob"]
     assert len({password for _, password, _ in found}) == 4
-    with app.app_context():
-        for email, password, _ in found:
-            organization = get_organization_by_slug("root" if email.startswith("root") else "acme")
-            assert isinstance(sign_in(organization.id, email, password), SignedIn), email
     assert result.stdout.count("gth_cs_") == 4
     for table in ("grants", "access_tokens", "consents", "audit_events", "sessions"):
         assert database.count(table) > 0, table
-
-
-@pytest.mark.slow
-def test_second_demo_prints_the_same_sign_ins_and_adds_nothing(app: Flask, database: Database) -> None:
-    first = run(app, "demo").stdout
     tables = ("users", "clients", "client_credentials", "grants", "sessions")
     counts = [database.count(table) for table in tables]
     second = run(app, "demo")
     assert second.exit_code == 0, second.output
-    sign_ins = first.split("Clients:")[0]
-    assert second.stdout.strip() == sign_ins.strip()
+    assert second.stdout.strip() == result.stdout.split("Clients:")[0].strip()
     assert [database.count(table) for table in tables] == counts
+    with app.app_context():
+        for email, password, _ in found:
+            organization = get_organization_by_slug("root" if email.startswith("root") else "acme")
+            assert isinstance(sign_in(organization.id, email, password), SignedIn), email
 
 
 def test_demo_leaves_another_organization_of_its_name_alone(
@@ -245,6 +239,7 @@ def test_command_without_its_environment_creates_nothing(tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_unsafe_setting_stops_every_command_with_a_fix(tmp_path: Path) -> None:
+    """BS-2: what an operator sees."""
     result = subprocess.run(
         [sys.executable, "-m", "flask", "--app", "wsgi", "doctor"],
         cwd=ROOT,
@@ -254,6 +249,7 @@ def test_unsafe_setting_stops_every_command_with_a_fix(tmp_path: Path) -> None:
         check=False,
     )
     assert result.returncode == 78
+    assert "GATEHOUSE_SECRET_KEY" in result.stderr
     assert "openssl rand -hex 32" in result.stderr
     assert "Traceback" not in result.stderr
     assert list(tmp_path.iterdir()) == [], "beyond the loopback interface no key is made"

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from app import create_app
-from app.config import EXIT_CONFIGURATION, ROOT, UnsafeConfiguration, load, make_key, require_instance
+from app.config import EXIT_CONFIGURATION, UnsafeConfiguration, load, make_key, require_instance
 from app.extensions import db
 from tests.support.cases import each
 
@@ -368,22 +368,6 @@ def test_database_url_may_be_in_a_file(tmp_path: Path) -> None:
 def test_value_from_two_sources_is_rejected(tmp_path: Path, variable: str) -> None:
     both = {variable: "value", f"{variable}_FILE": str(tmp_path / "file")}
     assert f"Both {variable} and {variable}_FILE are set" in refusal(production(tmp_path, **both))
-
-
-@pytest.mark.slow
-def test_process_exits_with_78_and_one_line(tmp_path: Path) -> None:
-    """BS-2: what an operator sees."""
-    environ = production(tmp_path, GATEHOUSE_SECRET_KEY=None) | {"PATH": os.environ["PATH"]}
-    done = subprocess.run(
-        [sys.executable, "-c", "import wsgi"],
-        cwd=ROOT,
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 78
-    assert "GATEHOUSE_SECRET_KEY" in done.stderr and "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(
