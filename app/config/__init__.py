@@ -40,6 +40,7 @@ from .settings import (
     integer,
     is_loopback_url,
     replica_url,
+    switch,
     text,
 )
 from .version import VERSION
@@ -136,35 +137,31 @@ def load(environ: Mapping[str, str] | None = None) -> Config:
     instance = _instance(env)
     plain = unwrap_keys(env, instance)
     env = {name: value for name, value in env.items() if name.removesuffix("_FILE") not in plain} | plain
-    host = urlsplit(base_url).hostname or ""
+    host, is_local = urlsplit(base_url).hostname or "", is_loopback_url(base_url)
     return Config(
         database_url=database_url(text(env, "DATABASE_URL"), instance),
         database_replica_url=replica_url(env, "DATABASE_REPLICA_URL"),
         base_url=base_url,
         instance=instance,
-        secret_key=key(
-            env, "GATEHOUSE_SECRET_KEY", instance / "secret.key", may_make=is_loopback_url(base_url)
-        ),
-        master_key=key(
-            env, "GATEHOUSE_MASTER_KEY", instance / "master.key", may_make=is_loopback_url(base_url)
-        ),
+        secret_key=key(env, "GATEHOUSE_SECRET_KEY", instance / "secret.key", may_make=is_local),
+        master_key=key(env, "GATEHOUSE_MASTER_KEY", instance / "master.key", may_make=is_local),
         previous_master_key=previous_key(env, "GATEHOUSE_PREVIOUS_MASTER_KEY"),
         proxy_hops=integer(env, "GATEHOUSE_PROXY_HOPS", 0, 0, 5),
         trusted_hosts=(
             host,
-            *(("127.0.0.1", "localhost", "[::1]") if is_loopback_url(base_url) else ()),
+            *(("127.0.0.1", "localhost", "[::1]") if is_local else ()),
             *sorted(hosts(env, "GATEHOUSE_TRUSTED_HOSTS")),
         ),
         log_level=choice(env, "GATEHOUSE_LOG_LEVEL", "info", ("debug", "info", "warning", "error")),
-        follow_traceparent=choice(env, "GATEHOUSE_FOLLOW_TRACEPARENT", "off", ("on", "off")) == "on",
-        request_log=choice(env, "GATEHOUSE_REQUEST_LOG", "on", ("on", "off")) == "on",
+        follow_traceparent=switch(env, "GATEHOUSE_FOLLOW_TRACEPARENT", "off"),
+        request_log=switch(env, "GATEHOUSE_REQUEST_LOG", "on"),
         metrics_address=address(env, "GATEHOUSE_METRICS_ADDRESS"),
         database_engine=choice(env, "GATEHOUSE_DATABASE_ENGINE", "auto", DATABASE_ENGINES),
         database_pool=integer(env, "GATEHOUSE_DATABASE_POOL", 5, 1, 50),
         database_timeout=integer(env, "GATEHOUSE_DATABASE_TIMEOUT", 3, 1, 60),
-        janitor=choice(env, "GATEHOUSE_JANITOR", "on", ("on", "off")) == "on",
+        janitor=switch(env, "GATEHOUSE_JANITOR", "on"),
         body_timeout=integer(env, "GATEHOUSE_BODY_TIMEOUT", 10, 1, 300),
-        drain_seconds=integer(env, "GATEHOUSE_DRAIN_SECONDS", 0 if is_loopback_url(base_url) else 5, 0, 60),
+        drain_seconds=integer(env, "GATEHOUSE_DRAIN_SECONDS", 0 if is_local else 5, 0, 60),
         disabled_fast_paths=choices(env, "GATEHOUSE_DISABLE_FAST_PATH", FAST_PATHS),
         outgoing_ca_bundle=file(env, "GATEHOUSE_OUTGOING_CA_BUNDLE"),
         outgoing_allowed_hosts=hosts(env, "GATEHOUSE_OUTGOING_ALLOWED_HOSTS"),

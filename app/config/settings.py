@@ -136,6 +136,11 @@ def choice(env: Mapping[str, str], variable: str, default: str, allowed: tuple[s
     return text
 
 
+def switch(env: Mapping[str, str], variable: str, default: str) -> bool:
+    """Return whether the setting is on and not off."""
+    return choice(env, variable, default, ("on", "off")) == "on"
+
+
 def choices(env: Mapping[str, str], variable: str, allowed: tuple[str, ...]) -> frozenset[str]:
     """Return the set named by a comma-separated list of allowed words."""
     named = frozenset(word.lower() for word in words(env, variable))
