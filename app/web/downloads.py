@@ -9,7 +9,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from functools import partial
 from itertools import chain, islice
 
 from flask import Response, stream_with_context
@@ -17,14 +16,13 @@ from flask import Response, stream_with_context
 from app.operations.store.slots import Slots
 from app.rules.errors import TooManyRequests
 
+
+def _refuse() -> TooManyRequests:
+    return TooManyRequests("Too many downloads are under way. Try again when one has ended.", retry_after=10)
+
+
 # Of ``Config.LATE_THREADS`` threads and more.
-SLOTS = Slots(
-    6,
-    2,
-    partial(
-        TooManyRequests, "Too many downloads are under way. Try again when one has ended.", retry_after=10
-    ),
-)
+SLOTS = Slots(6, 2, _refuse)
 INCOMPLETE = "ERROR: This file is incomplete, because the server could not read the rest. Download it again."
 """The last line of a file whose end could not be read. It is neither JSON nor a row."""
 

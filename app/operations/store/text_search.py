@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import Any
 
 from sqlalchemy import Boolean
@@ -15,12 +14,13 @@ from app.extensions import db
 from app.operations.store.slots import Slots
 from app.rules.errors import TooManyRequests
 
+
+def _refuse() -> TooManyRequests:
+    return TooManyRequests("Too many searches are under way. Try again when one has ended.", retry_after=2)
+
+
 # A search for a part reads every row of the organization, which may take a second.
-SEARCHES = Slots(
-    8,
-    3,
-    partial(TooManyRequests, "Too many searches are under way. Try again when one has ended.", retry_after=2),
-)
+SEARCHES = Slots(8, 3, _refuse)
 
 
 def take_search_slot(organization_id: str, part: str | None) -> AbstractContextManager[Any]:
