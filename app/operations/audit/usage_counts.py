@@ -22,6 +22,7 @@ from app.operations.clients.client_records import get_client_record
 from app.operations.sign_in.actor_access import enter_organization
 from app.operations.store import clock
 from app.operations.store.replica import read_figures
+from app.operations.store.text_search import SEARCHES
 from app.operations.store.transactions import read
 from app.operations.store.usage_counters import (
     DAY,
@@ -77,7 +78,8 @@ class Usage(Struct, frozen=True):
 def get_usage(actor: Actor, slug: str, filters: Mapping[str, str]) -> Usage:
     """Return the counters of an organization, or of those of its clients that the actor may see, by hour or day.
 
-    ``filters`` are of FILTERS. Raises NotFound, Forbidden, InvalidInput.
+    ``filters`` are of FILTERS. Raises NotFound, Forbidden, InvalidInput, and TooManyRequests while the organization
+    takes all its slots for searches, because active users are counted row by row.
     """
     inside, _ = enter_organization(actor, slug)
     inside.require_for_own("clients:read")
@@ -181,7 +183,8 @@ def _count_active_users(actor: Actor, asked: _Asked) -> list[UsageCount]:
     bounded = rows.limit(MAX_USER_ROWS).subquery()
     # Each user has one row for each hour or day.
     counts = select(bounded.c.starts_at, func.count().label("users")).group_by(bounded.c.starts_at)
-    found = [UsageCount(row.starts_at, ACTIVE_USERS, int(row.users)) for row in read_figures(counts)]
+    with SEARCHES.take(actor.organization_id):
+        found = [UsageCount(row.starts_at, ACTIVE_USERS, int(row.users)) for row in read_figures(counts)]
     if sum(one.count for one in found) == MAX_USER_ROWS:
         raise _too_many()
     return found

@@ -50,7 +50,8 @@ def test_searches_of_one_organization_are_limited(
     own, others = (bearer_header(make.bearer(of, *scopes)) for of in (acme, make.organization()))
     groups = f"/organizations/{acme.slug}/groups"
     group = http.post(groups, json={"name": "Pickers"}, headers=own).get_json()["data"]["id"]
-    searches = ["/users?q=nobody", "/clients?q=nobody", f"{groups}/{group}/members?q=nobody"]
+    usage = f"/organizations/{acme.slug}/usage"
+    searches = ["/users?q=nobody", "/clients?q=nobody", f"{groups}/{group}/members?q=nobody", usage]
     with ExitStack() as taken:
         for _ in range(SEARCHES.per_organization):
             taken.enter_context(SEARCHES.take(acme.id))
