@@ -44,6 +44,7 @@ R = TypeVar("R")
 # Attempts that the database rolled back. Lost connections are limited by the deadline alone, because after a restart
 # of the database each connection of the pool may be lost.
 MAX_ATTEMPTS = 8
+MAX_OUTDATED_READS = 30
 DEADLINE_SECONDS = 2.5
 _FIRST_PAUSE_SECONDS = 0.01
 _jitter = random.SystemRandom()
@@ -289,7 +290,7 @@ def _run_outermost(work: Callable[[], R], *, read_only: bool) -> R:
 
 def _run_with_retries(work: Callable[[], R], unit_of_work: UnitOfWork) -> R:
     deadline = time.monotonic() + DEADLINE_SECONDS
-    attempts = 0
+    attempts = outdated_reads = 0
     for turn in itertools.count(1):
         unit_of_work.commit_callbacks.clear()
         unit_of_work.make_commit_query = None
@@ -300,14 +301,17 @@ def _run_with_retries(work: Callable[[], R], unit_of_work: UnitOfWork) -> R:
             if unit_of_work.session is not None:
                 unit_of_work.session.flush()
         except OutdatedRead as outdated:
-            # No pause and no deadline: the database is well, and the other request has finished.
+            # The other request has finished. Of many that change the same row, one gets through each time: a growing
+            # pause separates the rest.
             unit_of_work.close()
-            attempts += 1
-            if attempts == MAX_ATTEMPTS and outdated.refusal is not None:
-                raise outdated.refusal from None
-            if attempts == MAX_ATTEMPTS:
+            outdated_reads += 1
+            pause = _jitter.uniform(0, _FIRST_PAUSE_SECONDS * min(outdated_reads - 1, 10))
+            if outdated_reads == MAX_OUTDATED_READS or time.monotonic() + pause > deadline:
+                if outdated.refusal is not None:
+                    raise outdated.refusal from None
                 break
             metrics.recorder.count(metrics.RETRIES, "outdated_read")
+            time.sleep(pause)
             continue
         except (DBAPIError, PoolTimeout) as error:
             # Error 1205 rolls back a single statement. Committing after it would store half of the changes.
