@@ -125,7 +125,8 @@ class ProtocolRequest:
     def endpoint(self) -> str:
         """The name of the endpoint in the path: ``token``, ``authorize`` …"""
         path: str = self.environ.get("PATH_INFO", "")
-        return path.partition("/oauth/")[2].partition("/")[0] or path[:32]
+        # After the last one: a request may name an organization "oauth", which does not exist.
+        return path.rpartition("/oauth/")[2].partition("/")[0] or path[:32]
 
     @property
     def has_query(self) -> bool:

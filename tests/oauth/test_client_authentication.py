@@ -235,6 +235,18 @@ def test_client_of_another_organization_is_unknown(
 
 
 @PATHS
+def test_name_of_an_unknown_organization_makes_no_difference(http, path: str, machine: MadeClient) -> None:
+    """No organization can be named "oauth", which is also a part of each path."""
+    for headers in ({}, machine.basic):
+        unknown, named_oauth = (
+            http.post(f"/organizations/{slug}{path}", data=ENDPOINTS[path], headers=headers)
+            for slug in ("nowhere", "oauth")
+        )
+        assert unknown.status_code in {401, 404}
+        assert (named_oauth.status_code, named_oauth.data) == (unknown.status_code, unknown.data)
+
+
+@PATHS
 def test_every_active_secret_authenticates(http, make: Factory, path: str, machine: MadeClient) -> None:
     """SE-2."""
     with http.application.app_context():
