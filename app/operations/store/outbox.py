@@ -14,7 +14,7 @@ import logging
 import random
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -40,6 +40,7 @@ LEASE_DURATION = timedelta(seconds=30)
 # Ids in one statement.
 _BATCH = 500
 _CANDIDATES = 10
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MAX_COUNTED = 10_000
 _INSERT = CompiledQuery(insert_into(OutboxMessage))
 # By another index, a place in it would be locked before the message, and a lease does the opposite (deadlocks).
@@ -302,10 +303,11 @@ def _postpone(message: Message, *, pause: timedelta | None = None, only_this_mes
     Messages that wait for longer already are not touched, so that each new one does not cost an update of all others.
     """
     now = clock.now()
-    if pause is not None:
-        retry_at = _end_of_pause(message, now) or now + pause
-    else:
+    if pause is None:
         retry_at = now + retry_delay(message.attempts, _jitter.random())
+    else:
+        # The next of fixed times, so that neither other workers nor new messages make those that wait wait longer.
+        retry_at = now + pause - (now - _EPOCH) % pause
     is_due_before = (OutboxMessage.available_at < retry_at) | (OutboxMessage.id == message.id)
     ids: Sequence[UUID] = [message.id]
     if not only_this_message:
@@ -331,16 +333,3 @@ def _postpone(message: Message, *, pause: timedelta | None = None, only_this_mes
         after = {"kind": message.kind, "messages": given_up}
         target = _deliveries[message.kind].receiver_type
         audit.record(actor, "delivery.given_up", target, message.receiver, after=after)
-
-
-def _end_of_pause(message: Message, now: datetime) -> datetime | None:
-    """Return when the messages of the receiver that wait are tried: a new one must not make them wait longer."""
-    return db.session.scalar(
-        select(func.min(OutboxMessage.available_at)).where(
-            OutboxMessage.organization_id == message.organization_id,
-            OutboxMessage.receiver == message.receiver,
-            OutboxMessage.done_at.is_(None),
-            OutboxMessage.available_at > now,
-            OutboxMessage.id != message.id,
-        )
-    )

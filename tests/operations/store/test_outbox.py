@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 from flask import Flask
-from sqlalchemy import update
+from sqlalchemy import select, update
 
 from app.extensions import db
 from app.models.audit import OutboxMessage
 from app.operations.maintenance import dispatcher
 from app.operations.store import clock, outbox
-from app.operations.store.outbox import DeliveryRejected, Message
+from app.operations.store.outbox import DeliveryPaused, DeliveryRejected, Message
 from app.operations.store.outgoing_http import OutgoingRequestFailed
 from app.operations.store.transactions import transaction
 from tests.factories import Factory
@@ -208,6 +208,45 @@ def test_new_message_to_a_dead_receiver_does_not_update_those_that_wait(
     assert deliver_due() == 1
     assert postponed == [1]
     assert [attempts for _, attempts, _ in rows()] == [9, 9, 9, 9, 1]
+
+
+def test_pause_ends_for_all_messages_of_the_receiver_at_the_same_time(
+    make: Factory, receivers: Receivers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither another worker, a message that waits for longer nor a new one changes when it ends."""
+    organization = make.organization().id
+    start = clock.now().replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
+
+    def pass_time(minutes: int) -> None:
+        monkeypatch.setattr(clock, "now", lambda: start + timedelta(minutes=minutes))
+
+    @transaction
+    def waiting_until() -> list[timedelta]:
+        found = select(OutboxMessage.available_at).where(OutboxMessage.organization_id == organization)
+        return [at - start for at in db.session.scalars(found.order_by(OutboxMessage.id))]
+
+    def pause() -> None:
+        raise DeliveryPaused("the limit is reached", timedelta(minutes=5))
+
+    receivers.answers["limited"] = pause
+    pass_time(1)
+    put(organization, "limited")
+    move(available_at=start + timedelta(hours=3))
+    put(organization, *["limited"] * 3)
+    by_two_workers = [take(), take()]
+    for message in by_two_workers:
+        assert message is not None
+        outbox.deliver(message)
+    until = [timedelta(hours=3), *[timedelta(minutes=5)] * 3]
+    assert waiting_until() == until
+    pass_time(4)
+    put(organization, "limited")
+    assert deliver_due() == 1
+    until.append(timedelta(minutes=5))
+    assert waiting_until() == until
+    pass_time(5)
+    assert deliver_due() == 1
+    assert waiting_until() == [timedelta(hours=3), *[timedelta(minutes=10)] * 4]
 
 
 @pytest.mark.mariadb
