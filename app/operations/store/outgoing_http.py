@@ -103,7 +103,12 @@ def resolve_host(organization_id: str, host: str, port: int, deadline: float) ->
     """
     slot = _lookup_slots.take(organization_id, host)
     answer: queue.SimpleQueue[list[str] | OSError | UnicodeError] = queue.SimpleQueue()
-    threading.Thread(target=_look_up, args=(host, port, slot, answer), name="look-up", daemon=True).start()
+    thread = threading.Thread(target=_look_up, args=(host, port, slot, answer), name="look-up", daemon=True)
+    try:
+        thread.start()
+    except BaseException:
+        slot.close()
+        raise
     try:
         found = answer.get(timeout=max(0.0, deadline - time.monotonic()))
     except queue.Empty:

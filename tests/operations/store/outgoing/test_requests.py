@@ -273,6 +273,20 @@ def test_hanging_name_lookup_does_not_block_the_caller(
     end.set()
 
 
+def test_name_lookup_that_cannot_start_frees_its_slot(
+    context: Flask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", fail)
+        for _ in range(20):
+            with pytest.raises(RuntimeError):
+                outgoing_http.get("https://rp.example/", organization_id=OURS)
+    assert outgoing_http._lookup_slots.count_taken() == 0
+
+
 def test_hanging_name_lookups_of_one_organization_do_not_block_another(
     context: Flask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
