@@ -17,8 +17,8 @@ _URL, _FROM, _CA = "GATEHOUSE_SMTP_URL", "GATEHOUSE_MAIL_FROM", "GATEHOUSE_SMTP_
 _FORM = f"{_URL} must look like smtp://user:password@mail.example.com:587 or smtps://mail.example.com."
 _ATOM = r"[a-z0-9!#$%&'*+/=?^_`{|}~-]+"
 # No IP address: its last label is a number.
-_SENDER = re.compile(rf"{_ATOM}(?:\.{_ATOM})*@(?:[a-z0-9-]+\.)*[a-z][a-z0-9-]*")
-_MAX_LENGTH = 254
+_SENDER = re.compile(rf"{_ATOM}(?:\.{_ATOM})*@(?:[a-z0-9-]+\.)*(?![0-9]+$)[a-z0-9-]+")
+_MAX_LENGTH, _MAX_LOCAL_PART = 254, 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def mail_server(env: Mapping[str, str]) -> MailServer | None:
 
 
 def _canonical_sender(text: str) -> str | None:
-    """Return the sender's mailbox in ASCII and lower case, or None if it is invalid (RFC 5321 section 4.1.2).
+    """Return the sender's mailbox in ASCII and lower case, or None if it is invalid (RFC 5321 section 4).
 
     The rule for users' emails would import ``app``. The server's main process reads this package and must not, because
     then a reload would use the code that it started with.
@@ -73,4 +73,5 @@ def _canonical_sender(text: str) -> str | None:
         mailbox = f"{local_part}@{idna.encode(domain, uts46=True, std3_rules=True).decode()}"
     except ValueError:
         return None
-    return mailbox if len(mailbox) <= _MAX_LENGTH and _SENDER.fullmatch(mailbox) else None
+    is_short = len(mailbox) <= _MAX_LENGTH and len(local_part) <= _MAX_LOCAL_PART
+    return mailbox if is_short and _SENDER.fullmatch(mailbox) else None

@@ -391,6 +391,12 @@ def test_mail_server_needs_tls_except_on_loopback(tmp_path: Path, url: str, told
     assert load(production(tmp_path, GATEHOUSE_SMTP_URL_FILE=str(named), **sender)).mail_server == server
 
 
+def test_domain_of_the_sender_may_end_with_a_label_that_begins_with_a_digit(tmp_path: Path) -> None:
+    sender = {"GATEHOUSE_SMTP_URL": "smtp://127.0.0.1", "GATEHOUSE_MAIL_FROM": "a@office.2nd"}
+    server = load(production(tmp_path, **sender)).mail_server
+    assert server is not None and server.sender == "a@office.2nd"
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -402,6 +408,7 @@ def test_mail_server_needs_tls_except_on_loopback(tmp_path: Path, url: str, told
         {"GATEHOUSE_MAIL_FROM": "nobody"},
         {"GATEHOUSE_MAIL_FROM": "müller@example.com"},
         {"GATEHOUSE_MAIL_FROM": "a@192.0.2.1"},
+        {"GATEHOUSE_MAIL_FROM": f"{'a' * 65}@example.com"},
         {"GATEHOUSE_MAIL_FROM": "a@example.com\nBcc: b@example.com"},
     ],
 )
