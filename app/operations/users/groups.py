@@ -35,7 +35,7 @@ from app.operations.store.transactions import (
 )
 from app.operations.users.users import parse_user_id, where_user_matches
 from app.rules.actor import Actor
-from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
+from app.rules.errors import Conflict, FieldError, InvalidInput, NotFound, PreconditionFailed
 from app.rules.fields import ValidationErrors
 from app.rules.identifiers import HasPublicId, new_id, parse_public_id, public_id
 from app.rules.languages.translation import lazy_gettext
@@ -344,7 +344,7 @@ def find_sent_user(actor: Actor, fields: Mapping[str, Any]) -> UserSnapshot:
     that someone registered with and has not verified.
     """
     if (fields.get("user_id") is None) == (fields.get("email") is None):
-        raise InvalidInput("Send either user_id or email.", field="user_id", code="required")
+        raise InvalidInput.of([FieldError("user_id", "required", "Send either user_id or email.")])
     name = "user_id" if fields.get("user_id") is not None else "email"
     if name == "user_id":
         row_id = parse_public_id("usr", fields[name])

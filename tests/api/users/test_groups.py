@@ -108,6 +108,9 @@ def test_members_are_added_listed_and_removed(api: Api, make: Factory, acme: Any
     assert api.add(group, ada).status_code == 201
     assert api.call("POST", f"/{group}/members", json={"email": "BOB@acme.example"}).status_code == 201
     assert api.add(group, ada).get_json()["error"] == "already_member"
+    for both_or_neither in ({"user_id": ada.public_id, "email": ada.email}, {}):
+        refused = api.call("POST", f"/{group}/members", json=both_or_neither).get_json()
+        assert (refused["error"], refused["errors"][0]["code"]) == ("invalid_input", "required")
     first = api.call("GET", f"/{group}/members", query_string={"limit": 1}).get_json()
     assert [member["email"] for member in first["data"]] == [ada.email]
     query = {"limit": 1, "cursor": first["meta"]["next_cursor"]}
