@@ -106,5 +106,6 @@ def test_suspended_organization_is_visible_only_to_root(http: FlaskClient, make:
     )
     assert http.get(f"/organizations/{acme.slug}", headers=own).status_code == 401
     assert http.get("/organizations?status=suspended", headers=root).get_json()["data"][0]["id"] == acme.slug
+    assert http.get("/organizations?status=purged", headers=root).get_json()["error"] == "invalid_input"
     assert http.put(f"/organizations/{acme.slug}", json={"status": "active"}, headers=root).status_code == 200
     assert http.get(f"/organizations/{acme.slug}", headers=own).status_code == 200
