@@ -54,6 +54,8 @@ def test_other_sessions_end_and_this_one_gets_new_cookie(make: Any, ada: Any, he
     assert find_session(there.token) is None
     assert find_session(here.token) is None
     assert find_session(token) is not None
+    event = db.session.scalars(select(AuditEvent).where(AuditEvent.action == "user.password_changed")).one()
+    assert event.after == {"ended_sessions": 1, "ended_grants": 0}
 
 
 @pytest.mark.parametrize(
