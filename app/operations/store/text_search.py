@@ -16,7 +16,9 @@ from app.rules.errors import TooManyRequests
 
 
 def _refuse() -> TooManyRequests:
-    return TooManyRequests("Too many searches or counts are under way. Try again when one has ended.", retry_after=2)
+    return TooManyRequests(
+        "Too many searches or counts are under way. Try again when one has ended.", retry_after=2
+    )
 
 
 # A search for a part reads every row of the organization, which may take a second.
