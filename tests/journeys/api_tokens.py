@@ -44,6 +44,11 @@ class Tokens:
         token: str = requests.post(url, data=form, headers=headers, timeout=20).json()["access_token"]
         return token
 
+    def revoke(self, client: MadeClient, token: str) -> None:
+        url = f"{self.organization.issuer}/oauth/revoke"
+        answer = requests.post(url, data={"token": token}, headers=client.basic, timeout=20)
+        assert answer.status_code == 200, answer.text
+
     def rejected(self, token_format: str) -> list[str]:
         """Return what the API must reject: tokens for another API, altered, of another organization, of a key."""
         other = Tokens(self.server, self.make)

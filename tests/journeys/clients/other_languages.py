@@ -110,7 +110,7 @@ def build_apache(folder: Path, token_format: str) -> tuple[str, ...]:
     lines = examples("apache")[0]
     if token_format == "opaque":
         lines = lines.replace("OIDCOAuthVerify", "# OIDCOAuthVerify").replace("# OIDCOAuthI", "OIDCOAuthI")
-        lines = lines.replace("# OIDCOAuthC", "OIDCOAuthC")
+        lines = lines.replace("# OIDCOAuthC", "OIDCOAuthC").replace("# OIDCOAuthT", "OIDCOAuthT")
     (folder / "api.conf").write_text(lines)
     return HTTPD
 
@@ -136,7 +136,12 @@ def test_documented_api_accepts_only_its_tokens(
             headers = {"Authorization": f"Bearer {token}"}
             return requests.get(f"http://localhost:{port}/orders", headers=headers, timeout=30)
 
-        answer = call(tokens.issue(tokens.client(token_format)))
+        client = tokens.client(token_format)
+        token = tokens.issue(client)
+        answer = call(token)
         assert answer.status_code == 200, (answer.text, (folder / "program.log").read_text()[-4000:])
         rejected = [call(token).status_code for token in tokens.rejected(token_format)]
         assert set(rejected) <= {401, 403}, (rejected, (folder / "program.log").read_text()[-4000:])
+        if token_format == "opaque":
+            tokens.revoke(client, token)
+            assert call(token).status_code == 401
