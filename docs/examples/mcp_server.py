@@ -40,6 +40,9 @@ class Introspection(TokenVerifier):
         # A token for another server, replayed here by that server, is none (RFC 8707, RFC 9700 section 4.10).
         if not told["active"] or RESOURCE not in ([audience] if isinstance(audience, str) else audience):
             return None
+        # A token that is bound to a key is valid only with a proof, which the SDK does not verify (RFC 9449).
+        if "cnf" in told:
+            return None
         return AccessToken(
             token=token,
             client_id=told["client_id"],

@@ -25,6 +25,7 @@ from app.operations.directory.lookups import OrganizationSnapshot
 from tests.factories import Factory, MadeUser
 from tests.support import process
 from tests.support.databases import MariaDBDatabase
+from tests.support.dpop import Prover
 from tests.support.form_browser import FormBrowser
 from tests.support.https_server import Request, Response, https_server
 from tests.support.mariadb import MariaDB
@@ -162,6 +163,13 @@ def test_agent_registers_itself_and_calls_a_tool(
     assert answered(url, agent) == f"Note 7 of {user.public_id}: herons by the weir."
     assert memory.client is not None and str(memory.client.client_id).startswith("cli_")
     assert memory.tokens is not None and memory.tokens.refresh_token
+    machine, prover = live_make.machine(organization, "notes:read", resources=[url]), Prover()
+    endpoint = f"{organization.issuer}/oauth/token"
+    form = {"grant_type": "client_credentials", "scope": "notes:read"}
+    for proof, is_accepted in (({}, True), (prover.headers("POST", endpoint), False)):
+        issued = requests.post(endpoint, data=form, headers=machine.basic | proof, timeout=20)
+        bearer = {"Authorization": f"Bearer {issued.json()['access_token']}"}
+        assert (requests.post(url, json={}, headers=bearer, timeout=20).status_code != 401) == is_accepted
 
 
 def test_agent_uses_its_metadata_url_and_calls_a_tool(
