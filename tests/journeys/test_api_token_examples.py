@@ -9,11 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 from flask import Flask
+from joserfc.errors import JoseError
+from jwt import PyJWTError, get_unverified_header
 
 from app.operations.clients.resources import define_resource
+from app.operations.grants.key_rotation import replace_key_immediately
 from app.operations.organizations.settings import update_settings
-from tests.factories import Factory
+from tests.factories import Factory, MadeClient
 from tests.journeys.api_tokens import AUDIENCE, Tokens, examples
 from tests.support.process import wait_until
 from tests.support.servers import ROOT, LiveServer
@@ -38,19 +42,39 @@ def _python(number: int) -> dict[str, Any]:
     return names
 
 
+def _replace_key(tokens: Tokens, names: dict[str, Any], client: MadeClient) -> None:
+    """Replace the key that signs, and wait until the example accepts tokens of the new one."""
+    before = get_unverified_header(tokens.issue(client))["kid"]
+    with tokens.server.app.app_context():
+        replace_key_immediately(tokens.make.actor(tokens.organization), "RS256")
+
+    def accepts_new_key() -> bool:
+        token = tokens.issue(client)
+        if "fetched_at" in names:
+            names["fetched_at"] -= 10
+        try:
+            return bool(names["validate"](token) and get_unverified_header(token)["kid"] != before)
+        except (JoseError, PyJWTError):
+            return False
+
+    wait_until(accepts_new_key, "a token of the new key to be accepted")
+
+
 @pytest.mark.parametrize("number", [0, 1], ids=["joserfc", "PyJWT"])
 def test_python_example_validates_jwts(tokens: Tokens, number: int) -> None:
-    client = tokens.client("jwt")
-    validate: Validate = _python(number)["validate"]
-    claims = validate(tokens.issue(client))
+    client, names = tokens.client("jwt"), _python(number)
+    validate: Validate = names["validate"]
+    token = tokens.issue(client)
+    claims = validate(token)
     assert (claims["client_id"], claims["scope"]) == (client.client_id, "orders:read")
-    for wrong in tokens.rejected("jwt"):
+    _replace_key(tokens, names, client)
+    for wrong in (*tokens.rejected("jwt"), token):
         with pytest.raises(Exception, match=r".*"):
             validate(wrong)
 
 
 @pytest.mark.slow
-def test_status_list_example_learns_of_revocations(tokens: Tokens) -> None:
+def test_status_list_example_learns_of_revocations(tokens: Tokens, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without asking about the token: by its signature and a list that was read."""
     api = {"access_token_format": "jwt", "access_token_storage": "status_list", "access_policy": "open"}
     with tokens.server.app.app_context():
@@ -75,6 +99,17 @@ def test_status_list_example_learns_of_revocations(tokens: Tokens) -> None:
 
     wait_until(is_rejected, "the revocation in the list", seconds=120, pause=0.5)
     assert validate(kept)["scope"] == "orders:read"
+    with monkeypatch.context() as away:
+        # A proxy that nobody can reach.
+        away.setenv("http_proxy", "http://127.0.0.1:1")
+        for known in names["lists"].values():
+            known["renew_at"] = 0
+        assert validate(kept)["scope"] == "orders:read"
+        for known in names["lists"].values():
+            known["renew_at"] = known["exp"] = 0
+        with pytest.raises(requests.ConnectionError):
+            validate(kept)
+    _replace_key(tokens, names, client)
     for wrong in tokens.rejected("jwt"):
         with pytest.raises(Exception, match=r".*"):
             validate(wrong)
