@@ -141,6 +141,7 @@ def test_scopes_in_use_are_removed_only_after_confirmation(
     ada.get(f"{path}/delete")
     assert "1 client will lose access" in ada.text
     assert "Shop" in ada.text
+    assert "it rejects existing ones immediately" in ada.text
     wrong = ada.send(f"{path}/delete", typed="Apy")
     assert wrong.status_code == 400
     ada.send(f"{path}/delete", typed="API")
@@ -207,7 +208,7 @@ def test_developer_cannot_allow_token_exchange(app: Flask, make: Factory, portal
 def test_api_page_offers_a_client_that_may_introspect_its_tokens(
     app: Flask, ada: PortalUser, acme: Any, make: Factory, defined: resources.ResourceRecord
 ) -> None:
-    ada.get(f"/apis/{defined.public_id}")
+    assert f'href="/portal/{acme.slug}/docs/protect-an-api"' in ada.get(f"/apis/{defined.public_id}").text
     assert "Create introspection credentials" in ada.text
     path = f"/clients/new?type=machine&api={defined.public_id}"
     ada.get(path)

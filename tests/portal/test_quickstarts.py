@@ -54,6 +54,7 @@ def test_every_quickstart_of_a_client_has_its_values_and_correct_syntax(
     assert {language for _, language in offered} == languages
     for task, language in offered:
         answer = ada.get(f"/clients/{client.client_id}/quickstart?task={task}&lang={language}")
+        assert ("Waiting for your first token" in answer.text) == (task != "api")
         assert len(answer.data) < 50_000
         code = blocks(answer.text)
         everything = "\n".join(text for _, text in code)
