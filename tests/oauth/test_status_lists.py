@@ -14,7 +14,7 @@ from app import database
 from app.extensions import db
 from app.fast_path import compiled_query
 from app.models.token import AccessToken, StatusList, StatusListEntry
-from app.operations.clients import credential_revocation
+from app.operations.clients import clients, credential_revocation
 from app.operations.directory.lookups import find_client, get_organization_by_id
 from app.operations.directory.snapshots import AuthenticatedClient
 from app.operations.store.transactions import transaction
@@ -278,3 +278,25 @@ def test_list_reads_the_parents_of_exchanged_tokens_together(
     assert [case.is_alive(token) for chain in chains for token in chain] == [True] * 2 + [False] * 2 + [
         True
     ] * 4
+
+
+def test_list_validates_no_token_that_a_cutoff_ended(make_case: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client may have all tokens of a list."""
+    case = make_case("status_list")
+    validated: list[Any] = []
+
+    def note(organization_id: str, row: Any, *context: Any) -> bool:
+        validated.append(row)
+        return is_valid(organization_id, row, *context)
+
+    is_valid = published_status_lists._is_valid_entry
+    monkeypatch.setattr(published_status_lists, "_is_valid_entry", note)
+    tokens = [case.issue_to_user() for _ in range(4)]
+    bulk_revoke(case.flow, client_id=case.flow.client.client_id)
+    tokens.append(case.issue_to_user())
+    assert [case.is_alive(token) for token in tokens] == [False] * 4 + [True]
+    assert len(validated) == len(tokens), "each time the newest"
+    with case.flow.app.app_context():
+        clients.update_client(case.admin, case.flow.client.client_id, {"status": "disabled"})
+    assert not any(case.is_alive(token) for token in tokens)
+    assert len(validated) == len(tokens)

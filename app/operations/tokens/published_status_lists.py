@@ -63,7 +63,20 @@ _ENTRIES = (
         StatusListEntry.expires_at > bindparam("since", type_=StatusListEntry.expires_at.type),
     )
 )
-_ENTRIES_OF_CLIENT = CompiledQuery(_ENTRIES.where(StatusListEntry.client_id == bindparam("client_id")))
+_CUTOFF = bindparam("cutoff", type_=StatusListEntry.issued_at.type)
+_ENTRIES_OF_CLIENT = CompiledQuery(
+    _ENTRIES.where(StatusListEntry.client_id == bindparam("client_id"), StatusListEntry.issued_at >= _CUTOFF)
+)
+# Those that the client or a cutoff ended, which may be the whole list, are known without anything else.
+_ENDED_OF_CLIENT = CompiledQuery(
+    select(StatusListEntry.first_index, StatusListEntry.indexes).where(
+        StatusListEntry.organization_id == bindparam("organization_id"),
+        StatusListEntry.list_id == bindparam("list_id"),
+        StatusListEntry.client_id == bindparam("client_id"),
+        StatusListEntry.issued_at < _CUTOFF,
+        StatusListEntry.expires_at > bindparam("since", type_=StatusListEntry.expires_at.type),
+    )
+)
 # A list has thousands of tokens of users, nearly all of them valid. The database finds those that are not by
 # themselves, or because of their grant or user.
 _SUSPECTS = CompiledQuery(
@@ -182,16 +195,30 @@ def load_revoked_indexes(organization: OrganizationSnapshot, list_id: UUID) -> l
     now = clock.now()
     keys = {"organization_id": organization.id, "list_id": list_id, "since": now - _LEEWAY}
     rows = list(_SUSPECTS.rows(now=now, **keys))
+    ended: list[Sequence[Any]] = []
     for client_id in {
         group[0] for group in _GROUPS.rows(**keys) if not _is_valid_group(organization.id, group)
     }:
-        rows += _ENTRIES_OF_CLIENT.rows(client_id=client_id, **keys)
+        cutoff = _find_cutoff(organization.id, client_id, now)
+        ended += _ENDED_OF_CLIENT.rows(client_id=client_id, cutoff=cutoff, **keys)
+        rows += _ENTRIES_OF_CLIENT.rows(client_id=client_id, cutoff=cutoff, **keys)
     parents = load_parents(organization.id, rows, now)
-    return [
-        range(row[0], row[0] + row[1])
-        for row in rows
-        if not _is_valid_entry(organization.id, row, parents, now)
-    ]
+    ended += [row for row in rows if not _is_valid_entry(organization.id, row, parents, now)]
+    return [range(row[0], row[0] + row[1]) for row in ended]
+
+
+def _find_cutoff(organization_id: str, client_id: UUID, now: datetime) -> datetime:
+    """Return the time before which no token of the client is valid, whatever else it depends on."""
+    client = find_client_by_id(organization_id, client_id)
+    if client is None or not client.is_active:
+        return now + _LEEWAY
+    cutoffs = (
+        client.tokens_not_before,
+        client.organization.tokens_not_before,
+        client.organization.tokens_valid_from,
+    )
+    # A token in a list is valid for an hour at most, so every entry is newer than a day.
+    return max((cutoff for cutoff in cutoffs if cutoff is not None), default=now - timedelta(days=1))
 
 
 def _is_valid_entry(organization_id: str, row: Sequence[Any], parents: Parents, now: datetime) -> bool:
