@@ -378,17 +378,22 @@ def test_exchanged_token_ends_with_its_subject(make_case: Any, storage: str, of_
     assert not case.is_alive(subject) and not case.is_alive(exchanged)
 
 
-def test_policy_of_the_organization_decides(make_case: Any, app: Flask) -> None:
-    """Withdrawn, new tokens are stored at once, and an API can be saved with what it has."""
-    case = make_case("none")
+@pytest.mark.parametrize(("storage", "other"), [("none", "status_list"), ("status_list", "none")])
+def test_policy_of_the_organization_decides(make_case: Any, app: Flask, storage: str, other: str) -> None:
+    """Withdrawn, new tokens are stored at once, in a list if their API reads one, and an API can be saved as it is."""
+    case = make_case(storage)
     with app.app_context():
         oauth = {"oauth": {"access_token": {"allow_unstored": False}}}
         update_settings(case.flow.make.system(case.flow.organization), case.flow.organization.slug, oauth)
-        resources.update_resource(case.admin, case.api_id, {"name": "New", "access_token_storage": "none"})
+        resources.update_resource(case.admin, case.api_id, {"name": "New", "access_token_storage": storage})
         with pytest.raises(InvalidInput):
-            resources.update_resource(case.admin, case.api_id, {"access_token_storage": "status_list"})
-    case.issue_to_client()
-    assert case.rows(AccessToken) == 1
+            resources.update_resource(case.admin, case.api_id, {"access_token_storage": other})
+    issued = {case.issue_to_client(): case.machine, case.issue_to_user(): case.flow.client}
+    assert case.rows(AccessToken) == 2
+    for token, client in issued.items():
+        assert case.is_alive(token)
+        revoke_by_form(case, token, client)
+        assert not case.is_alive(token)
 
 
 def test_unlisted_tokens_are_short_lived(make_case: Any) -> None:

@@ -196,8 +196,7 @@ def may_be_jwt(client: ClientSnapshot) -> bool:
 
 def may_be_listed(client: ClientSnapshot) -> bool:
     """Return whether a token of the client can be in a status list."""
-    is_allowed = client.organization.settings["oauth"]["access_token"]["allow_unstored"]
-    return bool(is_allowed) and get_catalog(client.organization.id).has_status_list
+    return get_catalog(client.organization.id).has_status_list
 
 
 def token_lifetime(client: ClientSnapshot, audience: Sequence[str], *, as_jwt: bool) -> int:
@@ -347,9 +346,12 @@ def _plan_of(
 
 
 def _storage_of(client: ClientSnapshot, audience: tuple[str, ...]) -> tuple[str, bool]:
-    if not client.organization.settings["oauth"]["access_token"]["allow_unstored"]:
-        return STORED, False
-    return resource_indicators.choose_token_storage(audience, get_catalog(client.organization.id))
+    storage, is_listed = resource_indicators.choose_token_storage(
+        audience, get_catalog(client.organization.id)
+    )
+    is_allowed = client.organization.settings["oauth"]["access_token"]["allow_unstored"]
+    # An API that reads status lists rejects tokens that are in none, whoever withdrew the permission.
+    return storage if is_allowed else STORED, is_listed
 
 
 def _unstored_key() -> bytes:
