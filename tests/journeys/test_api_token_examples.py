@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -151,3 +152,14 @@ def test_node_example_validates(tokens: Tokens, tmp_path: Path, number: int, tok
         timeout=60,
     )
     assert json.loads(ran.stdout) == [client.client_id, *(None for _ in sent[1:])]
+
+
+def test_examples_wait_only_seconds_for_the_service() -> None:
+    for language, request, limit in (
+        ("python", r"requests\.(?:get|post)\(", r"timeout=5\b"),
+        ("javascript", r"\bfetch\(", r"AbortSignal\.timeout\(5000\)"),
+        ("go", r"http\.(?:Client\{|DefaultClient)", r"Timeout: 5 \* time\.Second"),
+    ):
+        code = "\n".join(examples(language))
+        found = [len(re.findall(pattern, code)) for pattern in (request, limit)]
+        assert found[0] == found[1] > 0, (language, found)
