@@ -17,6 +17,7 @@ from app.oauth.protocol_request import ProtocolRequest
 from app.oauth.protocol_response import ProtocolResponse
 from app.oauth.server import GRANT_TYPES, RESPONSE_TYPES
 from app.operations.clients import logos, scopes
+from app.operations.clients.resources import get_catalog
 from app.operations.directory import lookups
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.grants import signing_keys
@@ -106,7 +107,7 @@ def document_of(organization: OrganizationSnapshot) -> dict[str, Any]:
     }
     if DEVICE_CODE in grant_types:
         document["device_authorization_endpoint"] = f"{issuer}/oauth/device_authorization"
-    if oauth["access_token"]["allow_unstored"]:
+    if oauth["access_token"]["allow_unstored"] or get_catalog(organization.id).has_status_list:
         document["status_list_aggregation_endpoint"] = f"{issuer}/oauth/status-lists"
     return document | _for_unknown_clients(organization)
 

@@ -17,6 +17,7 @@ from app.models.token import AccessToken, StatusList, StatusListEntry
 from app.operations.clients import clients, credential_revocation
 from app.operations.directory.lookups import find_client, get_organization_by_id
 from app.operations.directory.snapshots import AuthenticatedClient
+from app.operations.organizations.settings import update_settings
 from app.operations.store.transactions import transaction
 from app.operations.tokens import published_status_lists, revocation, status_lists
 from app.operations.tokens.tokens import issue_to_client
@@ -158,9 +159,12 @@ def test_list_is_repeated_for_seconds_only(make_case: Any, monkeypatch: pytest.M
 
 
 def test_metadata_names_the_lists(make_case: Any) -> None:
-    """Section 9."""
+    """Section 9. An API that reads lists goes on when the permission for new ones is withdrawn."""
     case = make_case("status_list")
     uri = claims_of(case.issue_to_client())["status"]["status_list"]["uri"]
+    with case.flow.app.app_context():
+        withdrawn = {"oauth": {"access_token": {"allow_unstored": False}}}
+        update_settings(case.flow.make.system(case.flow.organization), case.flow.organization.slug, withdrawn)
     metadata = case.flow.http.get(f"{case.flow.issuer}/.well-known/openid-configuration").get_json()
     answer = case.flow.http.get(metadata["status_list_aggregation_endpoint"].removeprefix("http://localhost"))
     assert answer.get_json() == {"status_lists": [uri]}
