@@ -476,7 +476,11 @@ def send_connections_to_new_worker(port: int, workers: int) -> None:
     buffer = ctypes.create_string_buffer(last, len(last))
     program = struct.pack("HP", 1, ctypes.addressof(buffer))
     for name in os.listdir("/proc/self/fd") if sys.platform == "linux" else ():
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(name))) as found:
+        # It fails for what is no socket, and for one that was closed meanwhile.
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+            found = socket.socket(fileno=int(name))
+            # It stays open.
+            stack.callback(found.detach)
             is_listening = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
             if is_listening and found.getsockname()[1] == port:
                 found.setsockopt(socket.SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, program)

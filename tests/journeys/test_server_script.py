@@ -345,7 +345,9 @@ def test_new_worker_gets_all_connections_while_the_old_one_stops() -> None:
     with listen() as old:
         port = old.getsockname()[1]
         with listen(port) as new, contextlib.ExitStack() as clients:
+            opened = sorted(os.listdir("/proc/self/fd"))
             serve.send_connections_to_new_worker(port, workers=1)
+            assert sorted(os.listdir("/proc/self/fd")) == opened
             for _ in range(20):
                 clients.enter_context(socket.create_connection(("127.0.0.1", port)))
             old.setblocking(False)
