@@ -1,7 +1,7 @@
 # Build the programs of tests/journeys/clients and install what runs them. Sourced by script/test at the root of the
 # repository, after prepare.sh.
 
-# Print the names of the packages for Apache, Go, Rust and Java.
+# Print the names of the packages for Apache, Go, Rust, Java and PHP.
 missing_client_packages() {
     [ -x /usr/sbin/apache2 ] || printf 'apache2-bin '
     [ -e /usr/lib/apache2/modules/mod_auth_openidc.so ] || printf 'libapache2-mod-auth-openidc '
@@ -10,6 +10,7 @@ missing_client_packages() {
     command -v cargo >/dev/null || printf 'cargo-web rustc-web '
     command -v javac >/dev/null || printf 'default-jdk-headless '
     command -v mvn >/dev/null || printf 'maven '
+    { command -v php && php -m | grep -qx curl; } >/dev/null || printf 'php-cli php-curl '
 }
 
 # Print the path of Go 1.26 or newer. An older one, such as Debian's, downloads it as a module.

@@ -29,7 +29,7 @@ CLIENTS: dict[str, tuple[dict[str, Any], list[str], set[str]]] = {
     "machine": ({"type": "machine", "scopes": ["orders:read"], "redirect_uris": []}, ["service"],
                 {"python", "node", "go", "java", "php", "dotnet", "curl"}),
     "api": ({"type": "machine", "scopes": [], "resources": ["https://api.example.com"], "redirect_uris": []},
-            ["api", "service"], {"python", "node", "go", "java", "apache", "mcp"}),
+            ["api", "service"], {"python", "node", "go", "java", "php", "dotnet", "apache", "mcp"}),
     "device": ({"type": "device", "redirect_uris": []}, ["device"], {"python", "node", "curl"}),
     "post": ({"token_endpoint_auth_method": "client_secret_post"}, ["web"],
              {"python", "node", "nextjs", "go", "java", "php", "dotnet", "curl"}),

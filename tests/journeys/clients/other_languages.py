@@ -1,4 +1,4 @@
-"""Quickstarts and API examples in Go, Rust and Java, of Apache and oauth2-proxy: run by ``script/test clients``."""
+"""Quickstarts and API examples in other languages, of Apache and oauth2-proxy: run by ``script/test clients``."""
 
 from __future__ import annotations
 
@@ -115,8 +115,14 @@ def build_apache(folder: Path, token_format: str) -> tuple[str, ...]:
     return HTTPD
 
 
+def build_php(folder: Path, token_format: str) -> tuple[str, ...]:
+    """Write the example into the folder, and return the command; it introspects tokens of either format."""
+    (folder / "validate.php").write_text(examples("php")[0])
+    return ("php", "-d", f"curl.cainfo={certificate()[1]}", "-S", "localhost:{port}", "index.php")
+
+
 @pytest.mark.parametrize("token_format", ["jwt", "opaque"])
-@pytest.mark.parametrize("build", [build_go, build_spring, build_apache])
+@pytest.mark.parametrize("build", [build_go, build_spring, build_apache, build_php])
 def test_documented_api_accepts_only_its_tokens(
     node_server: LiveServer,
     monkeypatch: pytest.MonkeyPatch,
