@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from app.operations.grants.key_rotation import replace_key_immediately
 from app.operations.organizations.settings import update_settings
 from tests.factories import Factory, MadeClient
 from tests.journeys.api_tokens import AUDIENCE, Tokens, examples
+from tests.support.dpop import Prover
+from tests.support.https_server import certificate
 from tests.support.process import wait_until
 from tests.support.servers import ROOT, LiveServer
 
@@ -133,31 +136,70 @@ def test_authlib_example_introspects(tokens: Tokens, token_format: str) -> None:
 def test_node_example_validates(tokens: Tokens, tmp_path: Path, number: int, token_format: str) -> None:
     client = tokens.client(token_format)
     sent = [tokens.issue(client), *tokens.rejected(token_format)]
-    (tmp_path / "node_modules").symlink_to((NODE / "node_modules").resolve())
-    (tmp_path / "example.mjs").write_text(JAVASCRIPT[number])
-    (tmp_path / "run.mjs").write_text(
+    results = _run_node(tmp_path, number, "(token) => token", sent)
+    assert results == [client.client_id, *(None for _ in sent[1:])]
+
+
+def test_node_example_verifies_proofs(
+    node_server: LiveServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RFC 9449 sections 4.3 and 7.1: a proof counts for its key, token, method and URL."""
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate()[1]))
+    tokens, prover, url = Tokens(node_server, Factory(node_server.app)), Prover(), f"{AUDIENCE}/orders"
+    for name, value in {**tokens.environment, "NODE_EXTRA_CA_CERTS": str(certificate()[1])}.items():
+        monkeypatch.setenv(name, value)
+    client = tokens.client("jwt")
+    token, other = tokens.issue(client, prover), tokens.issue(client, prover)
+    for_others = tokens.issue(tokens.client("jwt", "https://other.example.com"), prover)
+    accepted = [
+        {"Authorization": f"Bearer {tokens.issue(client)}"},
+        prover.headers("GET", url, access_token=token),
+    ]
+    rejected = [
+        {"Authorization": f"Bearer {token}"},
+        {"Authorization": f"DPoP {token}"},
+        prover.headers("GET", url, access_token=token) | {"Authorization": f"Bearer {token}"},
+        prover.headers("GET", url, access_token=other) | {"Authorization": f"DPoP {token}"},
+        prover.headers("GET", url, access_token=for_others),
+        Prover().headers("GET", url, access_token=token),
+        prover.headers("POST", url, access_token=token),
+        prover.headers("GET", f"{AUDIENCE}/other", access_token=token),
+        prover.headers("GET", url, access_token=token, iat=int(time.time()) - 400),
+        *({"Authorization": f"Bearer {wrong}"} for wrong in tokens.rejected("jwt")),
+    ]
+    results = _run_node(tmp_path, 2, f"(headers) => new Request({url!r}, {{ headers }})", accepted + rejected)
+    assert results == [*(client.client_id for _ in accepted), *(None for _ in rejected)]
+
+
+def _run_node(folder: Path, number: int, argument: str, sent: list[Any]) -> list[str | None]:
+    """Call the example's ``validate`` for each value, as the expression converts it; return the client IDs or None."""
+    (folder / "node_modules").symlink_to((NODE / "node_modules").resolve())
+    (folder / "example.mjs").write_text(JAVASCRIPT[number])
+    (folder / "run.mjs").write_text(
         'import { validate } from "./example.mjs";\n'
+        f"const convert = {argument};\n"
         "const results = [];\n"
-        "for (const token of JSON.parse(process.argv[2])) {\n"
-        "  results.push(await validate(token).then((claims) => claims.client_id, () => null));\n"
+        "for (const value of JSON.parse(process.argv[2])) {\n"
+        "  results.push(await validate(convert(value)).then((claims) => claims.client_id, () => null));\n"
         "}\n"
         "console.log(JSON.stringify(results));\n"
     )
     ran = subprocess.run(
         ["node", "--experimental-global-webcrypto", "run.mjs", json.dumps(sent)],
-        cwd=tmp_path,
+        cwd=folder,
         capture_output=True,
         text=True,
         check=True,
         timeout=60,
     )
-    assert json.loads(ran.stdout) == [client.client_id, *(None for _ in sent[1:])]
+    results: list[str | None] = json.loads(ran.stdout)
+    return results
 
 
 def test_examples_wait_only_seconds_for_the_service() -> None:
     for language, request, limit in (
         ("python", r"requests\.(?:get|post)\(", r"timeout=5\b"),
-        ("javascript", r"\bfetch\(", r"AbortSignal\.timeout\(5000\)"),
+        ("javascript", r"\bfetch\(|\bvalidateJwtAccessToken\(", r"AbortSignal\.timeout\(5000\)"),
         ("go", r"http\.(?:Client\{|DefaultClient)", r"Timeout: 5 \* time\.Second"),
     ):
         code = "\n".join(examples(language))
