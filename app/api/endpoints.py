@@ -16,7 +16,8 @@ from msgspec import Struct, field
 
 from app.operations.store.idempotency import IdempotentResult
 from app.operations.store.rows import Page, slice_page
-from app.rules.shapes import Check, ClientId, PublicId, Shape
+from app.rules.filters import Filter, Filters
+from app.rules.shapes import Shape
 from app.web.bearer import ApiContext, requires_management_token
 from app.web.json_api import (
     blueprint,
@@ -119,9 +120,22 @@ class Endpoints:
         """Declare a GET. Its response has an ETag, unless it is streamed."""
         return self._declare("GET", path, {"etag": "response_media" not in declared} | declared)
 
-    def page(self, path: str, *, query: Sequence[Query] = (), **declared: Any) -> Callable[[View], View]:
-        """Declare a GET of a list in pages, whose view calls ``show_page``."""
-        return self.get(path, is_page=True, query=(*PAGE, *query), **declared)
+    def page(
+        self,
+        path: str,
+        *,
+        search: str = "",
+        filters: Filters | None = None,
+        query: Sequence[Query] = (),
+        **declared: Any,
+    ) -> Callable[[View], View]:
+        """Declare a GET of a list in pages, whose view calls ``show_page``.
+
+        ``search`` describes its parameter ``q``, if it has one.
+        """
+        found = [Query("q", {"type": "string", "minLength": 1, "maxLength": 1000}, search)] if search else []
+        query = (*PAGE, *found, *filter_queries(filters or {}), *query)
+        return self.get(path, is_page=True, query=query, **declared)
 
     def post(
         self, path: str, *, status: int = 201, prepare: Prepare | None = None, **declared: Any
@@ -268,31 +282,14 @@ def nullable(schema: JsonSchema) -> JsonSchema:
     return {"anyOf": [inner, {"type": "null"}], **({"description": description} if description else {})}
 
 
-def search(description: str) -> Query:
-    """Return the parameter ``q`` of a list."""
-    return text_query("q", description, 1000)
+def filter_queries(filters: Filters) -> tuple[Query, ...]:
+    """Return the parameters of a list's filters."""
+    return tuple(_filter_query(name, declared) for name, declared in filters.items())
 
 
-def text_query(name: str, description: str, max_length: int = 64) -> Query:
-    """Return a parameter that is a short text."""
-    return Query(name, {"type": "string", "minLength": 1, "maxLength": max_length}, description)
-
-
-def choice_query(name: str, choices: Iterable[str], description: str) -> Query:
-    """Return a parameter that is one of a few words."""
-    return Query(name, {"type": "string", "enum": list(choices)}, description)
-
-
-def _id_query(name: str, check: Check, description: str) -> Query:
-    return Query(name, {"type": "string"} | check.json_schema(), description)
-
-
-CLIENT_QUERY = _id_query("client_id", ClientId(), "Of this client.")
-RESOURCE_QUERY = _id_query("resource_id", PublicId("res", "resource"), "For this resource.")
-USER_QUERY = _id_query("user_id", PublicId("usr", "user"), "Of this user.")
-CREDENTIAL_QUERY = _id_query(
-    "credential_id", PublicId("sec", "credential"), "Issued with this client secret."
-)
+def _filter_query(name: str, declared: Filter) -> Query:
+    default = {} if declared.default is None else {"default": declared.default}
+    return Query(name, {"type": "string"} | declared.check.json_schema() | default, declared.description)
 
 
 def boolean_query(name: str, description: str) -> Query:
@@ -300,27 +297,25 @@ def boolean_query(name: str, description: str) -> Query:
     return Query(name, {"type": "boolean", "default": False}, description)
 
 
-def sort_query(*fields: str) -> Query:
-    """Return the parameter ``sort``; the first field is the default."""
-    orders = [sign + name for name in fields for sign in ("", "-")]
-    return Query(
-        "sort", {"type": "string", "enum": orders, "default": fields[0]}, "The order. `-` reverses it."
-    )
-
-
 def show_page(
-    context: ApiContext, listing: str, read: Callable[..., Page[Any]], *subject: str, **options: Any
+    context: ApiContext,
+    listing: str,
+    read: Callable[..., Page[Any]],
+    *subject: str,
+    filters: Filters | None = None,
 ) -> Shown:
     """Return one page of a list.
 
-    ``read`` is the operation that lists, called with the ``subject`` and its ``options``, such as filters. ``listing``
-    names the list and its subject: its cursors are rejected by every other list. Raises InvalidInput for an invalid
-    limit or cursor.
+    ``read`` is the operation that lists, called with the ``subject``, and with the text and the ``filters`` that the
+    request sends. ``listing`` names the list and its subject: its cursors are rejected by every other list. Raises
+    InvalidInput for an invalid limit or cursor.
     """
-    organization_id = context.organization.id
-    requested = requested_page(context.parameters, organization_id, listing)
-    page = read(context.actor, *subject, requested, **options)
-    return Shown(page.items, meta=page_meta(page, context.parameters, organization_id, listing))
+    organization_id, sent = context.organization.id, context.parameters
+    options: dict[str, Any] = {"query": sent["q"]} if "q" in sent else {}
+    if filters is not None:
+        options["filters"] = {name: sent[name] for name in filters if name in sent}
+    page = read(context.actor, *subject, requested_page(sent, organization_id, listing), **options)
+    return Shown(page.items, meta=page_meta(page, sent, organization_id, listing))
 
 
 def show_page_of(context: ApiContext, listing: str, records: Sequence[Any], key: str) -> Shown:
@@ -329,11 +324,6 @@ def show_page_of(context: ApiContext, listing: str, records: Sequence[Any], key:
     Raises InvalidInput for an invalid limit or cursor.
     """
     return show_page(context, listing, lambda _, requested: slice_page(records, key, requested))
-
-
-def filters_of(context: ApiContext, names: Iterable[str]) -> dict[str, str]:
-    """Return the filters that the request sends."""
-    return {name: context.parameters[name] for name in names if name in context.parameters}
 
 
 def documented_path(path: str) -> str:

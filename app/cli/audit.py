@@ -98,6 +98,6 @@ def _messages(line: str) -> Iterator[str]:
 
 def _every() -> Iterator[tuple[str, str]]:
     """Yield (key, slug) of every organization, including deleted ones until they are purged."""
-    for status in (None, "deleted"):
-        for record in iterate_pages(list_organizations, operator(), status=status):
+    for filters in ({}, {"status": "deleted"}):
+        for record in iterate_pages(list_organizations, operator(), filters=filters):
             yield record.id, record.slug

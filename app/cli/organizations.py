@@ -50,7 +50,8 @@ _passphrase = click.option(
 def list_command(search: str | None, status: str | None) -> None:
     """List organizations: ID, status, name."""
     list_organizations = organizations.list_organizations
-    for record in iterate_pages(list_organizations, operator(), query=search, status=status):
+    filters = {"status": status} if status else {}
+    for record in iterate_pages(list_organizations, operator(), query=search, filters=filters):
         click.echo(f"{record.slug:40} {record.status:9} {record.name}")
 
 

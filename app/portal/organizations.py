@@ -89,9 +89,8 @@ def organizations(context: PortalContext) -> PageResponse:
     query = search_query()
     status = request.args.get("status", "")
     status = status if status in _STATUSES else ""
-    page = list_organizations(
-        context.actor, context.page_request(), query=query or None, status=status or None
-    )
+    filters = {"status": status} if status else {}
+    page = list_organizations(context.actor, context.page_request(), query=query or None, filters=filters)
     return context.render(
         "portal/organizations/list.html",
         page=page,

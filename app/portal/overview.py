@@ -82,7 +82,11 @@ def overview(context: PortalContext) -> PageResponse:
         return redirect(page, 303)
     period = next((one for one in PERIODS if one.key == request.args.get("period")), PERIODS[1])
     traffic = get_traffic(actor, hours=period.hours) if actor.has_permission_for_own("clients:read") else None
-    clients = list_clients(actor, PageRequest(_MAX_CLIENTS), sort="-created_at").items if traffic else ()
+    clients = (
+        list_clients(actor, PageRequest(_MAX_CLIENTS), filters={"sort": "-created_at"}).items
+        if traffic
+        else ()
+    )
     reads_logs = actor.has_permission_for_own("logs:read")
     return context.render(
         "portal/overview.html",

@@ -22,7 +22,7 @@ from app.operations.users.user_changes import (
     list_user_sessions,
     update_user,
 )
-from app.operations.users.users import FILTERS, get_user_record, list_users
+from app.operations.users.users import get_user_record, list_users
 from app.portal.attributes import shown_attributes
 from app.portal.context import Confirmation, PageResponse, PortalContext, Undo, portal_page, search_query
 from app.rules.directory.attributes import attributes_of
@@ -50,7 +50,7 @@ def users(context: PortalContext) -> PageResponse:
     roles = effective_roles(context.organization.settings)
     query = search_query()
     allowed = {"status": STATUSES, "role": tuple(roles)}
-    requested = {name: request.args.get(name, "") for name in FILTERS}
+    requested = {name: request.args.get(name, "") for name in allowed}
     filters = {name: value for name, value in requested.items() if value in allowed[name]}
     page = list_users(context.actor, context.page_request(), query=query or None, filters=filters)
     return context.render(

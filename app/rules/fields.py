@@ -75,20 +75,6 @@ class ValidationErrors:
             raise InvalidInput.of(self._errors.values())
 
 
-def require_choices(
-    sort: str, orders: Collection[str], filters: Mapping[str, str], allowed: Mapping[str, Collection[str]]
-) -> None:
-    """Raise InvalidInput naming each filter of a list that does not exist, and each value that is not allowed."""
-    errors = ValidationErrors()
-    for name, value in filters.items():
-        if name in allowed:
-            errors.add_choice(name, value, allowed[name])
-        else:
-            errors.add(name, "unknown_parameter", "There is no such filter.")
-    errors.add_choice("sort", sort, orders)
-    errors.raise_if_any()
-
-
 def find_unknown(
     errors: ValidationErrors,
     sent: Iterable[str],

@@ -300,14 +300,6 @@ def integer_parameter(parameters: dict[str, str], name: str) -> int:
     return int(value)
 
 
-def is_descending(parameters: dict[str, str], column: str) -> bool:
-    """Return whether ``sort`` reverses the only order of a list: ``id`` or ``-id``."""
-    sort = parameters.get("sort", column)
-    if sort.removeprefix("-") != column:
-        raise InvalidInput(f"Enter {column} or -{column}.", field="sort", code="not_allowed")
-    return sort.startswith("-")
-
-
 def etag_headers(version: int | None) -> dict[str, str]:
     """Return the header with the ETag of a version. A response to GET adds a digest of its content."""
     return {} if version is None else {"ETag": f'"v{version}"'}

@@ -149,13 +149,11 @@ def test_filters_limit_the_list(log: Log) -> None:
         assert len(log.entries(**query)) == count, query
 
 
-@pytest.mark.parametrize(
-    "query", [{"cause": "made_up"}, {"since": "yesterday"}, {"since": "2026-01-01"}, {"x": "1"}]
-)
-def test_unknown_filter_is_rejected(log: Log, query: dict[str, str]) -> None:
+def test_invalid_filter_is_rejected(log: Log) -> None:
     token = log.make.bearer(log.organization, "logs:read")
-    answer = log.http.get("/logs/failed-requests", query_string=query, headers=bearer_header(token))
-    assert answer.status_code == 400
+    for query in ({"cause": "made_up"}, {"since": "yesterday"}, {"x": "1"}):
+        answer = log.http.get("/logs/failed-requests", query_string=query, headers=bearer_header(token))
+        assert answer.status_code == 400, query
 
 
 def test_list_is_paged(log: Log) -> None:

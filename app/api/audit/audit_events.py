@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from flask import json
 
-from app.api.endpoints import Endpoints, Query, Shown, filters_of, show_page, text_query
+from app.api.endpoints import Endpoints, Query, Shown, filter_queries, show_page
 from app.api.representations import Count, Representation, Slug, Source
 from app.operations.audit import audit_events
 from app.operations.audit.audit_events import FILTERS, AuditRecord
@@ -21,16 +21,6 @@ from app.web.json_api import integer_parameter
 endpoints = Endpoints("Audit log")
 _EventId = Annotated[str, PublicId("evt", "event")]
 _Changes = Annotated[dict[str, Any] | None, described("The changed fields, without secrets.")]
-_FILTERS = (
-    text_query(
-        "action", "An action such as `client.registered`, or its beginning: `client` matches `client.…`."
-    ),
-    text_query("actor", "Done by this user or client: `usr_…`, `cli_…`."),
-    text_query("target", "Done to the object with this ID."),
-    text_query("since", "At or after this time (RFC 3339)."),
-    text_query("until", "Before this time (RFC 3339)."),
-    text_query("request_id", "In the request with this `X-Request-Id`."),
-)
 
 
 class AuditActor(Representation):
@@ -128,21 +118,19 @@ class AuditVerificationMeta(Representation):
     next_position: Annotated[int | None, described("Null at the end of the chain.")]
 
 
-@endpoints.page("/audit-events", scope="audit:read", returns=AuditEvent, query=_FILTERS)
+@endpoints.page("/audit-events", scope="audit:read", returns=AuditEvent, filters=FILTERS)
 def list_audit_events(context: ApiContext) -> object:
     """List audit events.
 
     The newest first.
     """
-    return show_page(
-        context, "audit events", audit_events.list_audit_events, filters=filters_of(context, FILTERS)
-    )
+    return show_page(context, "audit events", audit_events.list_audit_events, filters=FILTERS)
 
 
 @endpoints.get(
     "/audit-events/export",
     scope="audit:read",
-    query=_FILTERS,
+    query=filter_queries(FILTERS),
     returns=str,
     response_media="application/x-ndjson",
 )
@@ -152,7 +140,7 @@ def export_audit_events(context: ApiContext) -> object:
     Every matching event, the oldest first, as one `AuditEvent` per line. If the server cannot read all of them, the
     last line begins with `ERROR` and is not JSON.
     """
-    records = audit_events.export_audit_events(context.actor, filters=filters_of(context, FILTERS))
+    records = audit_events.export_audit_events(context.actor, filters=context.parameters)
     lines = (json.dumps(AuditEvent.shown_in(context, record)) + "\n" for record in records)
     return download(
         context.organization.id,

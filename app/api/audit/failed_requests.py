@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-from app.api.endpoints import CLIENT_QUERY, Endpoints, choice_query, filters_of, show_page, text_query
+from app.api.endpoints import Endpoints, show_page
 from app.api.representations import ClientId, ClientName, Representation, Slug, Source
 from app.operations.audit import failed_requests
 from app.operations.audit.failed_requests import FILTERS
@@ -60,22 +60,14 @@ class FailedRequestDetails(FailedRequest):
     "/logs/failed-requests",
     scope="logs:read",
     returns=FailedRequest,
-    query=(
-        CLIENT_QUERY,
-        choice_query("cause", CAUSES, "With this cause."),
-        text_query("endpoint", "At this endpoint."),
-        text_query("request_id", "With this `X-Request-Id`."),
-        text_query("since", "At or after this time (RFC 3339)."),
-    ),
+    filters=FILTERS,
 )
 def list_failed_requests(context: ApiContext) -> object:
     """List failed requests of clients.
 
     The newest first.
     """
-    return show_page(
-        context, "failed requests", failed_requests.list_failed_requests, filters=filters_of(context, FILTERS)
-    )
+    return show_page(context, "failed requests", failed_requests.list_failed_requests, filters=FILTERS)
 
 
 @endpoints.get("/logs/failed-requests/<failed_request_id>", scope="logs:read", returns=FailedRequestDetails)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-from app.api.endpoints import CLIENT_QUERY, Endpoints, choice_query, filters_of, text_query
+from app.api.endpoints import Endpoints, filter_queries
 from app.api.representations import ClientId, Count, CredentialId, Representation
 from app.operations.audit import usage_counts
-from app.operations.audit.usage_counts import FILTERS, INTERVALS, METRICS
+from app.operations.audit.usage_counts import INTERVALS, METRICS
 from app.rules.shapes import OneOf, SchemaOnly, described
 from app.web.bearer import ApiContext
 
@@ -60,14 +60,7 @@ class Usage(Representation):
     "/organizations/<slug>/usage",
     scope="clients:read",
     returns=Usage,
-    query=(
-        text_query("since", "At or after this time (RFC 3339), by default seven days before `until`."),
-        text_query("until", "Before this time (RFC 3339), by default now."),
-        choice_query("interval", INTERVALS, "By default `hour` for up to 48 hours, otherwise `day`."),
-        choice_query("metric", METRICS, "Only this metric."),
-        CLIENT_QUERY,
-        text_query("group_by", "`detail`, `client_id` or `credential_id`, or several of them with commas."),
-    ),
+    query=filter_queries(usage_counts.FILTERS),
 )
 def get_usage(context: ApiContext, slug: str) -> object:
     """Get the usage of an organization.
@@ -76,4 +69,4 @@ def get_usage(context: ApiContext, slug: str) -> object:
     clients that the user registered, without sign-ins and active users, which no client has. Grouped by client it has
     the 500 that were used last.
     """
-    return usage_counts.get_usage(context.actor, slug, filters_of(context, FILTERS))
+    return usage_counts.get_usage(context.actor, slug, context.parameters)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-from app.api.endpoints import CLIENT_QUERY, Body, Endpoints, choice_query, filters_of, show_page
+from app.api.endpoints import Body, Endpoints, show_page
 from app.api.representations import (
     ClientId,
     ClientName,
@@ -68,7 +68,7 @@ class ClientRequest(Representation):
     "/client-requests",
     scope="clients:read",
     returns=ClientRequest,
-    query=(choice_query("status", STATUSES, "Requests with this status."), CLIENT_QUERY),
+    filters=FILTERS,
 )
 def list_client_requests(context: ApiContext) -> object:
     """List requests for clients.
@@ -76,12 +76,7 @@ def list_client_requests(context: ApiContext) -> object:
     Members request clients that they can't consent to themselves: see `approval` of a client and the setting
     `oauth.consent.members_may_allow`. The newest first.
     """
-    return show_page(
-        context,
-        "client requests",
-        approval_requests.list_client_requests,
-        filters=filters_of(context, FILTERS),
-    )
+    return show_page(context, "client requests", approval_requests.list_client_requests, filters=FILTERS)
 
 
 @endpoints.get("/client-requests/<client_request_id>", scope="clients:read", returns=ClientRequest)

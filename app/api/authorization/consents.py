@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-from app.api.endpoints import CLIENT_QUERY, USER_QUERY, Endpoints, filters_of, show_page
+from app.api.endpoints import Endpoints, show_page
 from app.api.representations import (
     ClientId,
     ClientName,
@@ -53,16 +53,14 @@ class WithdrawnConsent(Representation):
     revoked_grants: Annotated[Count, described("The number of grants that were revoked with the consent.")]
 
 
-@endpoints.page("/consents", scope="consents:read", returns=Consent, query=(CLIENT_QUERY, USER_QUERY))
+@endpoints.page("/consents", scope="consents:read", returns=Consent, filters=FILTERS)
 def list_consents(context: ApiContext) -> object:
     """List consents.
 
     Consents that users gave and did not withdraw, the newest first. An expired one is listed while its client has an
     active grant. Clients that need no consent have none: see the grants.
     """
-    return show_page(
-        context, "consents", connected_apps.list_user_consents, filters=filters_of(context, FILTERS)
-    )
+    return show_page(context, "consents", connected_apps.list_user_consents, filters=FILTERS)
 
 
 @endpoints.get("/consents/<consent_id>", scope="consents:read", returns=Consent)

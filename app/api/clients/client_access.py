@@ -6,12 +6,8 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from app.api.endpoints import (
-    CLIENT_QUERY,
-    RESOURCE_QUERY,
     Body,
     Endpoints,
-    choice_query,
-    filters_of,
     show_page,
 )
 from app.api.representations import ClientId, ClientName, CreatedAt, CreatedBy, Representation, Slug, Source
@@ -85,16 +81,14 @@ class RequestableResource(Representation):
     "/client-access",
     scope="resources:read",
     returns=ClientAccess,
-    query=(choice_query("status", STATUSES, "Access with this status."), CLIENT_QUERY, RESOURCE_QUERY),
+    filters=FILTERS,
 )
 def list_client_access(context: ApiContext) -> object:
     """List the access of clients to resources (APIs), and requests for it.
 
     The newest first. With `status=requested`, the requests that wait for a decision.
     """
-    return show_page(
-        context, "client access", access_records.list_client_access, filters=filters_of(context, FILTERS)
-    )
+    return show_page(context, "client access", access_records.list_client_access, filters=FILTERS)
 
 
 @endpoints.post(

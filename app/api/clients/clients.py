@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
-from app.api.endpoints import Body, Endpoints, Shown, choice_query, filters_of, search, show_page, sort_query
+from app.api.endpoints import Body, Endpoints, Shown, show_page
 from app.api.representations import (
     CappedCount,
     ClientId,
@@ -22,7 +22,7 @@ from app.api.representations import (
 from app.operations.clients import client_records, clients, sector_documents
 from app.operations.clients.client_records import FILTERS
 from app.rules.clients.client_metadata import ClientChange, ClientMetadata, NewClient
-from app.rules.clients.client_types import CLIENT_TYPES, SOURCES, STATUS, TRUST, Metadata
+from app.rules.clients.client_types import SOURCES, Metadata
 from app.rules.errors import InvalidInput
 from app.rules.shapes import OneOf, SchemaOnly, create_shape, described, rfc3339
 from app.web.bearer import ApiContext
@@ -112,25 +112,12 @@ class DeletedClient(Representation):
     "/clients",
     scope="clients:read",
     returns=Client,
-    query=(
-        search("Part of the name, or a complete client_id."),
-        choice_query("type", CLIENT_TYPES, "Clients of this type."),
-        choice_query("status", STATUS, "Clients with this status."),
-        choice_query("trust", TRUST, "Clients with this trust level."),
-        choice_query("source", SOURCES, "Clients that were registered in this way."),
-        sort_query("name", "created_at"),
-    ),
+    search="Part of the name, or a complete client_id.",
+    filters=FILTERS,
 )
 def list_clients(context: ApiContext) -> object:
     """List registered client applications."""
-    return show_page(
-        context,
-        "clients",
-        client_records.list_clients,
-        query=context.parameters.get("q"),
-        filters=filters_of(context, FILTERS),
-        sort=context.parameters.get("sort", "name"),
-    )
+    return show_page(context, "clients", client_records.list_clients, filters=FILTERS)
 
 
 def _prepare_registration(context: ApiContext, body: Body) -> None:

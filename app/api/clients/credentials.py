@@ -7,7 +7,7 @@ from typing import Annotated
 
 from flask import request
 
-from app.api.endpoints import Body, Endpoints, Shown, boolean_query, show_page, text_query
+from app.api.endpoints import Body, Endpoints, Query, Shown, boolean_query, show_page
 from app.api.representations import (
     CappedCount,
     ClientId,
@@ -29,6 +29,9 @@ from app.web.json_api import boolean_parameter, created, envelope, expected_vers
 
 endpoints = Endpoints("Credentials")
 _REVEAL = boolean_query("reveal", "Include the secrets. This is audited and rate limited.")
+_CREDENTIAL_ID = Query(
+    "credential_id", {"type": "string", "minLength": 1, "maxLength": 1000}, "Revoke only this credential."
+)
 _REVOKE_TOKENS = boolean_query("revoke_tokens", "Also revoke every token that was issued with them.")
 
 
@@ -193,7 +196,7 @@ def confirm_credential(context: ApiContext, client_id: str, credential_id: str) 
 @endpoints.delete(
     "/clients/<client_id>/credentials",
     scope="credentials:write",
-    query=(text_query("credential_id", "Revoke only this credential.", 1000), _REVOKE_TOKENS),
+    query=(_CREDENTIAL_ID, _REVOKE_TOKENS),
     returns=RevokedCredentials,
     if_match=True,
     errors=(409,),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from app.api.endpoints import Body, Endpoints, Query, Shown, choice_query, search, show_page, sort_query
+from app.api.endpoints import Body, Endpoints, Query, Shown, show_page
 from app.api.representations import (
     Count,
     CreatedAt,
@@ -19,7 +19,6 @@ from app.api.representations import (
 from app.operations.clients import resources, scopes
 from app.operations.tokens.introspection import metadata_for
 from app.rules.clients.resource_fields import (
-    STATUS,
     NewResource,
     ResourceChange,
     ResourceFields,
@@ -32,7 +31,6 @@ from app.web.bearer import ApiContext
 from app.web.json_api import (
     boolean_parameter,
     expected_version,
-    is_descending,
 )
 
 endpoints = Endpoints("Resources")
@@ -113,22 +111,12 @@ class Scope(Representation):
     "/resources",
     scope="resources:read",
     returns=Resource,
-    query=(
-        search("Part of the name or the identifier."),
-        choice_query("status", STATUS, "Resources with this status."),
-        sort_query("name"),
-    ),
+    search="Part of the name or the identifier.",
+    filters=resources.FILTERS,
 )
 def list_resources(context: ApiContext) -> object:
     """List resources (APIs)."""
-    return show_page(
-        context,
-        "resources",
-        resources.list_resources,
-        query=context.parameters.get("q"),
-        status=context.parameters.get("status"),
-        descending=is_descending(context.parameters, "name"),
-    )
+    return show_page(context, "resources", resources.list_resources, filters=resources.FILTERS)
 
 
 @endpoints.post("/resources", scope="resources:write", body=NewResource, returns=Resource, warnings=_WARNINGS)
@@ -197,10 +185,10 @@ def get_resource_metadata(context: ApiContext, resource_id: str) -> object:
     return metadata_for(context.actor, resource_id)
 
 
-@endpoints.page("/scopes", scope="resources:read", returns=Scope, query=(search("Part of the name."),))
+@endpoints.page("/scopes", scope="resources:read", returns=Scope, search="Part of the name.")
 def list_scopes(context: ApiContext) -> object:
     """List the scopes of the organization."""
-    return show_page(context, "scopes", scopes.search_scopes, query=context.parameters.get("q"))
+    return show_page(context, "scopes", scopes.search_scopes)
 
 
 @endpoints.get("/scopes/<path:scope_name>", scope="resources:read", returns=Scope)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-from app.api.endpoints import CLIENT_QUERY, USER_QUERY, Endpoints, filters_of, show_page
+from app.api.endpoints import Endpoints, show_page
 from app.api.representations import (
     ClientId,
     ClientName,
@@ -18,7 +18,6 @@ from app.api.representations import (
     UserId,
 )
 from app.operations.grants import grant_lists
-from app.operations.grants.grant_lists import FILTERS
 from app.rules.shapes import PublicId, described
 from app.web.bearer import ApiContext
 
@@ -49,13 +48,13 @@ class Grant(Representation):
     revoked_at: Annotated[datetime | None, described("Only set in the response that revokes it.")]
 
 
-@endpoints.page("/grants", scope="tokens:read", returns=Grant, query=(CLIENT_QUERY, USER_QUERY))
+@endpoints.page("/grants", scope="tokens:read", returns=Grant, filters=grant_lists.FILTERS)
 def list_grants(context: ApiContext) -> object:
     """List active grants.
 
     The newest first, without tokens.
     """
-    return show_page(context, "grants", grant_lists.list_grants, filters=filters_of(context, FILTERS))
+    return show_page(context, "grants", grant_lists.list_grants, filters=grant_lists.FILTERS)
 
 
 @endpoints.get("/grants/<grant_id>", scope="tokens:read", returns=Grant)

@@ -7,15 +7,15 @@ from typing import Annotated
 
 from flask import request
 
-from app.api.endpoints import Body, Endpoints, search, show_page, sort_query, text_query
+from app.api.endpoints import Body, Endpoints, show_page
 from app.api.representations import CreatedAt, CreatedBy, Representation, Slug, Source, Url, UserId, optional
 from app.operations.organizations import administrators
-from app.operations.organizations.administrators import NewAdministrator
+from app.operations.organizations.administrators import FILTERS, NewAdministrator
 from app.operations.users.invitations import NewInvitation
 from app.rules.identifiers import public_id
 from app.rules.shapes import OneOf, SchemaOnly, described
 from app.web.bearer import ApiContext
-from app.web.json_api import created, expected_version, is_descending
+from app.web.json_api import created, expected_version
 
 endpoints = Endpoints("Administrators")
 
@@ -61,26 +61,15 @@ class Administrator(Representation):
     "/organizations/<slug>/admins",
     scope="admins:read",
     returns=Administrator,
-    query=(
-        search("Part of an email address or a name, or a complete user ID."),
-        text_query("role", "Users with this role."),
-        sort_query("created_at"),
-    ),
+    search="Part of an email address or a name, or a complete user ID.",
+    filters=FILTERS,
 )
 def list_administrators(context: ApiContext, slug: str) -> object:
     """List the administrators.
 
     Every user who has a role in the organization. Users with only the role `member` are listed with `role=member`.
     """
-    return show_page(
-        context,
-        f"admins {slug}",
-        administrators.list_administrators,
-        slug,
-        query=context.parameters.get("q"),
-        role=context.parameters.get("role"),
-        descending=is_descending(context.parameters, "created_at"),
-    )
+    return show_page(context, f"admins {slug}", administrators.list_administrators, slug, filters=FILTERS)
 
 
 @endpoints.post(

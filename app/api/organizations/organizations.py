@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
-from app.api.endpoints import Body, Endpoints, Shown, choice_query, search, show_page, sort_query
+from app.api.endpoints import Body, Endpoints, Shown, show_page
 from app.api.representations import (
     CreatedAt,
     CreatedBy,
@@ -18,11 +18,11 @@ from app.api.representations import (
 )
 from app.api.users.invitations import Invitation
 from app.operations.organizations import organizations
-from app.operations.organizations.organizations import LISTED_STATUSES, OrganizationRecord
+from app.operations.organizations.organizations import FILTERS, LISTED_STATUSES, OrganizationRecord
 from app.rules.organizations.organizations import NewOrganization, OrganizationChange
 from app.rules.shapes import OneOf, described
 from app.web.bearer import ApiContext
-from app.web.json_api import expected_version, is_descending
+from app.web.json_api import expected_version
 
 endpoints = Endpoints("Organizations")
 
@@ -74,25 +74,15 @@ class CreatedOrganization(Organization):
     scope="organization:read",
     returns=Organization,
     names_organization=False,
-    query=(
-        search("Part of an ID or a name."),
-        choice_query("status", LISTED_STATUSES, "Organizations with this status."),
-        sort_query("id"),
-    ),
+    search="Part of an ID or a name.",
+    filters=FILTERS,
 )
 def list_organizations(context: ApiContext) -> object:
     """List organizations.
 
     Root, with `organizations:read`, sees every organization. Others see only their own.
     """
-    return show_page(
-        context,
-        "organizations",
-        organizations.list_organizations,
-        query=context.parameters.get("q"),
-        status=context.parameters.get("status"),
-        descending=is_descending(context.parameters, "id"),
-    )
+    return show_page(context, "organizations", organizations.list_organizations, filters=FILTERS)
 
 
 @endpoints.post(

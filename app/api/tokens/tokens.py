@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-from app.api.endpoints import CLIENT_QUERY, CREDENTIAL_QUERY, USER_QUERY, Endpoints, filters_of, show_page
+from app.api.endpoints import Endpoints, show_page
 from app.api.representations import ClientId, ClientName, CredentialId, Representation, Slug, Source, UserId
 from app.operations.tokens import token_lists
 from app.operations.tokens.token_lists import FILTERS
@@ -50,15 +50,13 @@ class Token(Representation):
     revoked_at: Annotated[datetime | None, described("Only set in the response that revokes it.")]
 
 
-@endpoints.page(
-    "/tokens", scope="tokens:read", returns=Token, query=(CLIENT_QUERY, USER_QUERY, CREDENTIAL_QUERY)
-)
+@endpoints.page("/tokens", scope="tokens:read", returns=Token, filters=FILTERS)
 def list_tokens(context: ApiContext) -> object:
     """List active access tokens.
 
     The newest first, without their values. For refresh tokens, see the grants.
     """
-    return show_page(context, "tokens", token_lists.list_tokens, filters=filters_of(context, FILTERS))
+    return show_page(context, "tokens", token_lists.list_tokens, filters=FILTERS)
 
 
 @endpoints.get("/tokens/<token_id>", scope="tokens:read", returns=Token)

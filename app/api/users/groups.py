@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
-from app.api.endpoints import Body, Endpoints, Shown, search, show_page, sort_query
+from app.api.endpoints import Body, Endpoints, Shown, show_page
 from app.api.representations import (
     Count,
     CreatedAt,
@@ -22,7 +22,7 @@ from app.operations.users import groups
 from app.operations.users.groups import GroupChange, GroupFields, NewGroup, NewMember
 from app.rules.shapes import PublicId, described
 from app.web.bearer import ApiContext
-from app.web.json_api import created, expected_version, is_descending
+from app.web.json_api import created, expected_version
 
 endpoints = Endpoints("Groups")
 GroupId = Annotated[str, PublicId("grp", "group")]
@@ -61,18 +61,12 @@ class RemovedMember(Representation):
     "/organizations/<slug>/groups",
     scope="users:read",
     returns=Group,
-    query=(search("Part of a name."), sort_query("name")),
+    search="Part of a name.",
+    filters=groups.FILTERS,
 )
 def list_groups(context: ApiContext, slug: str) -> object:
     """List groups."""
-    return show_page(
-        context,
-        f"groups {slug}",
-        groups.list_groups,
-        slug,
-        query=context.parameters.get("q"),
-        descending=is_descending(context.parameters, "name"),
-    )
+    return show_page(context, f"groups {slug}", groups.list_groups, slug, filters=groups.FILTERS)
 
 
 @endpoints.post(
@@ -122,18 +116,11 @@ def delete_group(context: ApiContext, slug: str, group_id: str) -> object:
     "/organizations/<slug>/groups/<group_id>/members",
     scope="users:read",
     returns=GroupMember,
-    query=(search("Part of an email address or a name, or a complete user ID."),),
+    search="Part of an email address or a name, or a complete user ID.",
 )
 def list_group_members(context: ApiContext, slug: str, group_id: str) -> object:
     """List the members of a group, by email address."""
-    return show_page(
-        context,
-        f"members {group_id}",
-        groups.list_members,
-        slug,
-        group_id,
-        query=context.parameters.get("q"),
-    )
+    return show_page(context, f"members {group_id}", groups.list_members, slug, group_id)
 
 
 @endpoints.post(

@@ -12,12 +12,7 @@ from app.api.endpoints import (
     Body,
     Endpoints,
     Shown,
-    choice_query,
-    filters_of,
-    search,
     show_page,
-    sort_query,
-    text_query,
 )
 from app.api.representations import (
     ClientId,
@@ -197,23 +192,12 @@ class RevokedSessions(Representation):
     "/users",
     scope="users:read",
     returns=User,
-    query=(
-        search("The email address of a user, part of one or of a name, or a complete ID."),
-        choice_query("status", STATUSES, "Users with this status."),
-        text_query("role", "Users with this role."),
-        sort_query("email", "created_at"),
-    ),
+    search="The email address of a user, part of one or of a name, or a complete ID.",
+    filters=FILTERS,
 )
 def list_users(context: ApiContext) -> object:
     """List users."""
-    return show_page(
-        context,
-        "users",
-        users.list_users,
-        query=context.parameters.get("q"),
-        filters=filters_of(context, FILTERS),
-        sort=context.parameters.get("sort", "email"),
-    )
+    return show_page(context, "users", users.list_users, filters=FILTERS)
 
 
 @endpoints.post("/users", scope="users:write", body=NewUser, returns=User)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
@@ -35,12 +35,20 @@ from app.operations.store.transactions import read
 from app.rules.actor import Actor
 from app.rules.audit.events import ACCOUNT_EVENTS, FieldChange, diff_documents
 from app.rules.errors import NotFound, OrganizationMoving
-from app.rules.fields import ValidationErrors, find_unknown
+from app.rules.filters import Filters, read_filters, text_filter, time_filter
 from app.rules.identifiers import HasPublicId, first_id_at, parse_client_id, parse_public_id, public_id
 
 PREFIX = "evt"
-MAX_FILTER_LENGTH = 64
-FILTERS = ("action", "actor", "target", "since", "until", "request_id")
+FILTERS: Filters = {
+    "action": text_filter(
+        "An action such as `client.registered`, or its beginning: `client` matches `client.…`."
+    ),
+    "actor": text_filter("Done by this user or client: `usr_…`, `cli_…`."),
+    "target": text_filter("Done to the object with this ID."),
+    "since": time_filter("At or after this time (RFC 3339)."),
+    "until": time_filter("Before this time (RFC 3339)."),
+    "request_id": text_filter("In the request with this `X-Request-Id`."),
+}
 EXPORT_BATCH = 500
 # Ids are made with the process's clock and times with the database's. The clocks may differ by this much.
 _MAX_CLOCK_SKEW = timedelta(minutes=5)
@@ -82,8 +90,7 @@ def list_audit_events(
 ) -> Page[AuditRecord]:
     """Return a page of the organization's audit log, newest first.
 
-    ``filters`` are of FILTERS: ``action`` is a whole action or its first word (``client``), ``since`` (inclusive) and
-    ``until`` (exclusive) are RFC 3339 times, the others are exact. Raises InvalidInput, Forbidden.
+    ``filters`` are of FILTERS. Raises InvalidInput, Forbidden.
     """
     statement = _matching(actor, filters)
     return read_page(statement, (AuditEvent.id,), page_request, read_rows=read_log).map(_record)
@@ -118,31 +125,8 @@ def _matching(actor: Actor, filters: Mapping[str, str]) -> Select[Any]:
     statement = select(AuditEvent.__table__).where(
         AuditEvent.organization_id == actor.organization_id, AuditEvent.id >= first_id_at(kept_since)
     )
-    for condition in _conditions(filters):
-        statement = statement.where(condition)
-    return statement
-
-
-def _conditions(filters: Mapping[str, str]) -> Iterator[ColumnElement[bool]]:
-    findings = ValidationErrors()
-    find_unknown(findings, filters, FILTERS, noun="filter")
-    for name, value in filters.items():
-        if name in FILTERS and len(value) > MAX_FILTER_LENGTH:
-            findings.add(name, "too_long", f"This must have at most {MAX_FILTER_LENGTH} characters.")
-    since, until = (time_filter(findings, filters, name) for name in ("since", "until"))
-    findings.raise_if_any()
-    if "action" in filters:
-        yield _is_action(filters["action"])
-    for name, column in (("actor", AuditEvent.actor_id), ("target", AuditEvent.target_id)):
-        if name in filters:
-            yield column == filters[name]
-    # Ids are ordered by time, so these bounds limit the query to a range of the primary key.
-    if since is not None:
-        yield (AuditEvent.at >= since) & (AuditEvent.id >= first_id_at(since - _MAX_CLOCK_SKEW))
-    if until is not None:
-        yield (AuditEvent.at < until) & (AuditEvent.id < first_id_at(until + _MAX_CLOCK_SKEW))
-    if "request_id" in filters:
-        yield _is_of_request(filters["request_id"])
+    values = read_filters(actor, FILTERS, filters)
+    return statement.where(*(_CONDITIONS[name](value) for name, value in values.items()))
 
 
 def _is_action(wanted: str) -> ColumnElement[bool]:
@@ -163,18 +147,15 @@ def _is_of_request(request_id: str) -> ColumnElement[bool]:
     return (AuditEvent.request_id == request_id) & window
 
 
-def time_filter(findings: ValidationErrors, filters: Mapping[str, str], name: str) -> datetime | None:
-    """Return the time that a filter names, None without one or with an error, which is added to ``findings``."""
-    if name not in filters:
-        return None
-    try:
-        value = datetime.fromisoformat(filters[name])
-    except ValueError:
-        value = None
-    if value is None or value.tzinfo is None or not 2000 <= value.year < 2200:
-        findings.add(name, "invalid_format", "This must be a time, such as 2026-11-21T14:02:11Z.")
-        return None
-    return value
+# Ids are ordered by time, so those of times limit the query to a range of the primary key.
+_CONDITIONS: Mapping[str, Callable[[Any], ColumnElement[bool]]] = {
+    "action": _is_action,
+    "actor": lambda value: AuditEvent.actor_id == value,
+    "target": lambda value: AuditEvent.target_id == value,
+    "since": lambda at: (AuditEvent.at >= at) & (AuditEvent.id >= first_id_at(at - _MAX_CLOCK_SKEW)),
+    "until": lambda at: (AuditEvent.at < at) & (AuditEvent.id < first_id_at(at + _MAX_CLOCK_SKEW)),
+    "request_id": _is_of_request,
+}
 
 
 def _record(row: Any) -> AuditRecord:

@@ -21,7 +21,6 @@ from app.models.audit import FailedRequest, SampledRequest
 from app.models.base import is_same
 from app.models.client import Client, Credential
 from app.models.grant import AuthorizationCode, Grant
-from app.operations.audit.audit_events import time_filter
 from app.operations.clients.client_records import find_client_creator
 from app.operations.directory import lookups
 from app.operations.directory.snapshots import ClientSnapshot
@@ -40,14 +39,18 @@ from app.rules.audit.failed_requests import (
     redact_and_truncate,
 )
 from app.rules.clients.client_types import SECRET_METHODS
-from app.rules.errors import Cause, InvalidInput, Unavailable
-from app.rules.fields import ValidationErrors, find_unknown
+from app.rules.errors import Cause, Unavailable
+from app.rules.filters import OF_CLIENT, Filters, choice_filter, read_filters, text_filter, time_filter
 from app.rules.identifiers import HasPublicId, first_id_at, format_client_id, new_id, parse_public_id
 
 PREFIX = "flr"
-MAX_FILTER_LENGTH = 64
-FILTERS = ("client_id", "cause", "endpoint", "request_id", "since")
-_EXACT = ("endpoint", "request_id")
+FILTERS: Filters = {
+    "client_id": OF_CLIENT,
+    "cause": choice_filter(CAUSES, "With this cause."),
+    "endpoint": text_filter("At this endpoint."),
+    "request_id": text_filter("With this `X-Request-Id`."),
+    "since": time_filter("At or after this time (RFC 3339)."),
+}
 _SIMILAR_WINDOW = timedelta(days=1)
 _MAX_SIMILAR = 1000
 MAX_EXPECTED_VALUES = 50
@@ -109,13 +112,9 @@ def list_failed_requests(
 ) -> Page[FailedRequestRecord]:
     """Return a page of the log, newest first. With ``logs:read:own`` it has only clients that the actor registered.
 
-    ``filters`` are of FILTERS and exact, ``since`` is an RFC 3339 time. Raises InvalidInput, Forbidden.
+    ``filters`` are of FILTERS. Raises InvalidInput, Forbidden.
     """
     statement = _select_visible(actor).where(*request_conditions(actor, FailedRequest, filters))
-    if "cause" in filters:
-        if filters["cause"] not in CAUSES:
-            raise InvalidInput("There is no such cause.", field="cause", code="not_allowed")
-        statement = statement.where(FailedRequest.cause == filters["cause"])
     # Ids are ordered by the time of writing, shortly after the request.
     return read_page(statement, (FailedRequest.id,), page_request).map(_record)
 
@@ -165,19 +164,10 @@ def kept_since(actor: Actor, now: datetime) -> datetime:
 def request_conditions(
     actor: Actor, model: type[FailedRequest | SampledRequest], filters: Mapping[str, str]
 ) -> Iterator[ColumnElement[bool]]:
-    """Yield the conditions of the filters for failed requests or samples, without the cause. Raises InvalidInput."""
-    errors = ValidationErrors()
-    find_unknown(errors, filters, FILTERS, noun="filter")
-    since = time_filter(errors, filters, "since")
-    for name in _EXACT:
-        if len(filters.get(name, "")) > MAX_FILTER_LENGTH:
-            errors.add(name, "too_long", f"This must have at most {MAX_FILTER_LENGTH} characters.")
-    errors.raise_if_any()
-    of_client = {name: value for name, value in filters.items() if name == "client_id"}
-    yield from filter_conditions(actor, model, of_client, of_client)
-    for name in _EXACT:
-        if name in filters:
-            yield getattr(model, name) == filters[name]
+    """Yield the conditions of the filters for failed requests or samples, which have no cause. Raises InvalidInput."""
+    values = read_filters(actor, FILTERS, filters)
+    since = values.pop("since", None)
+    yield from filter_conditions(model, values)
     if since is not None:
         # Ids are made shortly after the request. They keep the scan of a reader of few clients short.
         yield (model.at >= since) & (model.id >= first_id_at(since - MAX_CLOCK_SKEW))

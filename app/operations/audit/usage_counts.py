@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec import Struct
 from sqlalchemy import func, select
 
 from app.models.audit import UsageCounter
-from app.operations.audit.audit_events import time_filter
 from app.operations.audit.usage import (
     MAX_HOURS_IN_HOURS,
     clients_of,
@@ -39,7 +38,8 @@ from app.operations.store.usage_counters import (
 from app.rules.actor import Actor
 from app.rules.errors import InvalidInput
 from app.rules.fields import ValidationErrors
-from app.rules.identifiers import format_client_id, parse_client_id, public_id
+from app.rules.filters import OF_CLIENT, Filters, choice_filter, read_filters, text_filter, time_filter
+from app.rules.identifiers import format_client_id, public_id
 
 MAX_COUNTS = 10_000
 # The database counts the rows, one for each user and hour or day, which takes about a second.
@@ -51,7 +51,14 @@ ACTIVE_USERS = "active_users"
 METRICS = (TOKENS, REQUESTS, FAILED, SIGN_INS, ACTIVE_USERS)
 DETAIL, CLIENT_ID, CREDENTIAL_ID = "detail", "client_id", "credential_id"
 GROUPS = (DETAIL, CLIENT_ID, CREDENTIAL_ID)
-FILTERS = ("since", "until", "interval", "metric", "client_id", "group_by")
+FILTERS: Filters = {
+    "since": time_filter("At or after this time (RFC 3339), by default seven days before `until`."),
+    "until": time_filter("Before this time (RFC 3339), by default now."),
+    "interval": choice_filter(INTERVALS, "By default `hour` for up to 48 hours, otherwise `day`."),
+    "metric": choice_filter(METRICS, "Only this metric."),
+    "client_id": OF_CLIENT,
+    "group_by": text_filter("`detail`, `client_id` or `credential_id`, or several of them with commas."),
+}
 
 
 class UsageCount(Struct, frozen=True):
@@ -83,7 +90,7 @@ def get_usage(actor: Actor, slug: str, filters: Mapping[str, str]) -> Usage:
     """
     inside, _ = enter_organization(actor, slug)
     inside.require_for_own("clients:read")
-    asked = _parse(filters, clock.now())
+    asked = _parse(inside, filters, clock.now())
     is_for_all = asked.client_id is None and CLIENT_ID not in asked.group_by
     if asked.client_id is not None:
         clients = [get_client_record(inside, asked.client_id).id]
@@ -122,15 +129,13 @@ class _Asked(Struct, frozen=True):
     client_id: str | None
 
 
-def _parse(filters: Mapping[str, str], now: datetime) -> _Asked:
-    errors = ValidationErrors()
-    until = time_filter(errors, filters, "until") or now
-    since = time_filter(errors, filters, "since") or until - timedelta(days=DEFAULT_DAYS)
+def _parse(actor: Actor, filters: Mapping[str, str], now: datetime) -> _Asked:
+    values = read_filters(actor, FILTERS, filters)
+    until = values.get("until", now)
+    since = values.get("since", until - timedelta(days=DEFAULT_DAYS))
     chosen = HOUR if until - since <= timedelta(hours=MAX_HOURS_IN_HOURS) else DAY
-    interval = filters.get("interval", chosen)
-    for name, choices in (("interval", INTERVALS), ("metric", METRICS)):
-        if name in filters and filters[name] not in choices:
-            errors.add(name, "not_allowed", f"Enter one of {', '.join(choices)}.")
+    interval = values.get("interval", chosen)
+    errors = ValidationErrors()
     group_by = frozenset(filters["group_by"].split(",")) if "group_by" in filters else frozenset()
     if not group_by <= set(GROUPS):
         errors.add("group_by", "not_allowed", f"Enter {', '.join(GROUPS)}, or several of them with commas.")
@@ -138,18 +143,16 @@ def _parse(filters: Mapping[str, str], now: datetime) -> _Asked:
         errors.add(
             "group_by", "not_allowed", "Send client_id and metric=requests: only those are counted by secret."
         )
-    if "client_id" in filters and parse_client_id(filters["client_id"]) is None:
-        errors.add("client_id", "not_found", "There is no client with this ID.")
     if since >= until:
         errors.add("since", "out_of_range", "This must be before until.")
     longest = MAX_HOURLY_DAYS if interval == HOUR else RETENTION.days
     if until - since > timedelta(days=longest):
         errors.add("since", "out_of_range", f"Ask for at most {longest} days by {interval}.")
     errors.raise_if_any()
-    last = start_of(interval, until.astimezone(UTC) - timedelta(microseconds=1))
+    last = start_of(interval, until - timedelta(microseconds=1))
     return _Asked(
         interval,
-        start_of(interval, since.astimezone(UTC)),
+        start_of(interval, since),
         last + SPANS[interval],
         (filters["metric"],) if "metric" in filters else METRICS,
         group_by,

@@ -54,6 +54,7 @@ from app.rules.authorization.consents import (
 from app.rules.clients.client_types import BLOCKED, UNVERIFIED, VERIFIED
 from app.rules.clients.redirect_uris import get_display_hosts
 from app.rules.errors import Conflict, Forbidden, NotFound, TooManyRequests
+from app.rules.filters import OF_CLIENT, Filters, choice_filter, read_filters
 from app.rules.identifiers import (
     HasPublicId,
     format_client_id,
@@ -76,7 +77,7 @@ COLUMNS: tuple[Any, ...] = (
     Client.version.label("client_version"),
     User.email.label("user_email"),
 )
-FILTERS = ("status", "client_id")
+FILTERS: Filters = {"status": choice_filter(STATUSES, "Requests with this status."), "client_id": OF_CLIENT}
 MAX_PER_USER_PER_DAY = 10
 MAX_PENDING = 1_000
 """Pending requests in one organization, so that an unread queue does not grow without bound."""
@@ -289,7 +290,7 @@ def list_client_requests(
     """Return a page of the requests, newest first; ``filters`` are of FILTERS. Raises InvalidInput, Forbidden."""
     actor.require("clients:read")
     statement = _visible(actor).where(
-        *filter_conditions(actor, ClientRequest, FILTERS, filters, status=STATUSES)
+        *filter_conditions(ClientRequest, read_filters(actor, FILTERS, filters))
     )
     return read_page(statement, (ClientRequest.id,), page_request).map(build_record)
 

@@ -28,6 +28,7 @@ from app.rules.actor import Actor
 from app.rules.authorization.consents import consent_expiry, max_consent_seconds
 from app.rules.clients.redirect_uris import get_display_hosts
 from app.rules.errors import NotFound
+from app.rules.filters import read_filters
 from app.rules.identifiers import HasPublicId, format_client_id, parse_public_id, public_id
 
 MAX_LISTED = 200
@@ -250,9 +251,10 @@ def list_user_consents(
 ) -> Page[UserConsentRecord]:
     """Return a page of the consents, newest first; with ``consents:read:own``, for the actor's own clients.
 
-    ``filters`` are ``client_id`` and ``user_id``, exact. Raises InvalidInput, Forbidden.
+    ``filters`` are of FILTERS. Raises InvalidInput, Forbidden.
     """
-    statement = _visible(actor, "consents:read").where(*filter_conditions(actor, Consent, FILTERS, filters))
+    values = read_filters(actor, FILTERS, filters)
+    statement = _visible(actor, "consents:read").where(*filter_conditions(Consent, values))
     return read_page(statement, (Consent.id,), page_request).map(_record)
 
 

@@ -20,9 +20,14 @@ from app.operations.store.transactions import read
 from app.rules.actor import Actor
 from app.rules.clients.client_access import REQUESTED, STATUSES
 from app.rules.errors import Conflict
+from app.rules.filters import OF_CLIENT, Filters, choice_filter, id_filter, read_filters
 from app.rules.identifiers import HasPublicId, format_client_id, parse_public_id, public_id
 
-FILTERS = ("status", "client_id", "resource_id")
+FILTERS: Filters = {
+    "status": choice_filter(STATUSES, "Access with this status."),
+    "client_id": OF_CLIENT,
+    "resource_id": id_filter("res", "resource", "For this resource."),
+}
 RESOURCE_OF_ACCESS = is_same(Resource.id, ClientAccess.resource_id)
 _CLIENT_OF_ACCESS = is_same(Client.id, ClientAccess.client_id)
 
@@ -62,7 +67,7 @@ def list_client_access(
     Raises InvalidInput, Forbidden.
     """
     actor.require_for_own("resources:read")
-    conditions = filter_conditions(actor, ClientAccess, FILTERS, filters, status=STATUSES)
+    conditions = filter_conditions(ClientAccess, read_filters(actor, FILTERS, filters))
     statement = _select(actor).where(of_visible_resources(actor), *conditions)
     return read_page(statement, (ClientAccess.id,), page_request).map(_record)
 

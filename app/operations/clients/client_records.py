@@ -33,18 +33,18 @@ from app.rules.clients.client_types import (
     TRUST,
 )
 from app.rules.errors import Conflict, NotFound, PreconditionFailed
-from app.rules.fields import require_choices
+from app.rules.filters import Filters, choice_filter, read_filters, sort_filter
 from app.rules.identifiers import format_client_id, parse_client_id
 from app.rules.versions import ExpectedVersion, is_expected
 
 _MAX_NAME_KEY_BYTES = 400
 # Ids are ordered by time, so sorting by creation uses the id. Clock differences may swap rows slightly.
-SORTS = ("name", "-name", "created_at", "-created_at")
-FILTERS: Mapping[str, tuple[str, ...]] = {
-    "type": tuple(CLIENT_TYPES),
-    "status": STATUS,
-    "trust": TRUST,
-    "source": SOURCES,
+FILTERS: Filters = {
+    "type": choice_filter(CLIENT_TYPES, "Clients of this type."),
+    "status": choice_filter(STATUS, "Clients with this status."),
+    "trust": choice_filter(TRUST, "Clients with this trust level."),
+    "source": choice_filter(SOURCES, "Clients that were registered in this way."),
+    "sort": sort_filter("name", "created_at"),
 }
 
 
@@ -72,32 +72,29 @@ def list_clients(
     *,
     query: str | None = None,
     filters: Mapping[str, str] = {},
-    sort: str = "name",
 ) -> Page[ClientRecord]:
     """List the clients that the actor can see: all, or with ``clients:read:own`` the actor's own.
 
-    ``query`` is a part of a name or a whole ``client_id``, ``filters`` are exact (``type``, ``status``,
-    ``trust``, ``source``), ``sort`` is one of SORTS. Raises InvalidInput for an unknown filter, value or
-    order, Forbidden.
+    ``query`` is a part of a name or a whole ``client_id``, ``filters`` are of FILTERS. Raises InvalidInput, Forbidden.
     """
     actor.require_for_own("clients:read")
-    require_choices(sort, SORTS, filters, FILTERS)
-    values: dict[str, Any] = {**filters, "organization_id": actor.organization_id}
+    values = {**read_filters(actor, FILTERS, filters), "organization_id": actor.organization_id}
+    sort, descending = values.pop("sort")
     if not actor.has_permission("clients:read"):
         # A client owns nothing: without a user this is NULL, which matches no rows.
         values["owner"] = actor.user_id
     if query:
         values |= _searched(query)
-    columns = (Client.name_key, Client.id) if sort.endswith("name") else (Client.id,)
+    columns = (Client.name_key, Client.id) if sort == "name" else (Client.id,)
     with take_search_slot(actor.organization_id, values.get("part")):
-        page = _LIST.read(columns, page_request, descending=sort.startswith("-"), **values)
+        page = _LIST.read(columns, page_request, descending=descending, **values)
     return page.map(to_client_record)
 
 
 _CONDITIONS: Mapping[str, ColumnElement[bool]] = {
     "organization_id": Client.organization_id == bindparam("organization_id"),
     "owner": Client.created_by_user_id == bindparam("owner"),
-    **{name: getattr(Client, name) == bindparam(name) for name in FILTERS},
+    **{name: getattr(Client, name) == bindparam(name) for name in FILTERS if name != "sort"},
     "searched_organization_id": Client.organization_id == bindparam("searched_organization_id"),
     "row_id": Client.id == bindparam("row_id"),
     "uri": Client.metadata_document_uri == bindparam("uri"),

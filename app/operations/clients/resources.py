@@ -34,6 +34,7 @@ from app.operations.store.rows import (
     Page,
     PageRequest,
     count_rows,
+    filter_conditions,
     get_row,
     make_record,
     read_page,
@@ -51,6 +52,7 @@ from app.rules.clients.resource_fields import (
 )
 from app.rules.clients.resource_indicators import STORED, Catalog, KnownResource
 from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
+from app.rules.filters import Filters, choice_filter, read_filters, sort_filter
 from app.rules.identifiers import HasPublicId, new_id, parse_public_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.versions import ExpectedVersion, is_expected
@@ -70,6 +72,10 @@ _CATALOG = CompiledQuery(
 )
 _catalogs: ValidatedCache[Catalog] = ValidatedCache()
 _EMPTY_CATALOG = Catalog()
+FILTERS: Filters = {
+    "status": choice_filter(STATUS, "Resources with this status."),
+    "sort": sort_filter("name"),
+}
 MAX_RESOURCES = 200
 
 
@@ -106,23 +112,21 @@ def list_resources(
     page_request: PageRequest = PageRequest(),
     *,
     query: str | None = None,
-    status: str | None = None,
-    descending: bool = False,
+    filters: Mapping[str, str] = {},
 ) -> Page[ResourceRecord]:
     """List the resources that the actor can see by name: all, or with ``resources:read:own`` the actor's own.
 
-    ``query`` is a part of a name or identifier. Raises InvalidInput for an unknown status, Forbidden.
+    ``query`` is a part of a name or identifier, ``filters`` are of FILTERS. Raises InvalidInput, Forbidden.
     """
     actor.require_for_own("resources:read")
-    statement = select(Resource).where(Resource.organization_id == actor.organization_id)
+    values = read_filters(actor, FILTERS, filters)
+    _, descending = values.pop("sort")
+    statement = select(Resource).where(
+        Resource.organization_id == actor.organization_id, *filter_conditions(Resource, values)
+    )
     if not actor.has_permission("resources:read"):
         own = false() if actor.user_id is None else Resource.created_by_user_id == actor.user_id
         statement = statement.where(own)
-    if status is not None:
-        if status not in STATUS:
-            message = lazy_gettext("This must be one of: %(choices)s.", choices=", ".join(STATUS))
-            raise InvalidInput(message, field="status", code="not_allowed")
-        statement = statement.where(Resource.status == status)
     if query:
         # INSTR compares bytes on both engines and knows no wildcards to escape.
         by_name = func.instr(Resource.name_key, literal(name_key(query), Resource.name_key.type)) > 0
@@ -244,7 +248,7 @@ def delete_resource(
 def list_selectable_resources(actor: Actor) -> tuple[ResourceRecord, ...]:
     """Return the first resources by name for a form, or none if the actor can see none."""
     return (
-        list_resources(actor, PageRequest(MAX_LIMIT), status="active").items
+        list_resources(actor, PageRequest(MAX_LIMIT), filters={"status": "active"}).items
         if actor.has_permission_for_own("resources:read")
         else ()
     )

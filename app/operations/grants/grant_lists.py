@@ -26,10 +26,11 @@ from app.operations.store.rows import Page, PageRequest, filter_conditions, get_
 from app.operations.store.transactions import read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
+from app.rules.filters import OF_CLIENT, OF_USER, Filters, read_filters
 from app.rules.identifiers import HasPublicId, format_client_id, parse_public_id, public_id
 from app.rules.organizations.settings import refresh_token_expiry
 
-FILTERS = ("client_id", "user_id")
+FILTERS: Filters = {"client_id": OF_CLIENT, "user_id": OF_USER}
 PREFIX = "grt"
 _COLUMNS: tuple[Any, ...] = (
     *(Grant.id, Grant.organization_id, Grant.client_id, Grant.user_id, Grant.scope, Grant.resource),
@@ -68,9 +69,11 @@ def list_grants(
 ) -> Page[GrantRecord]:
     """List active grants, newest first. With ``tokens:read:own`` only those of the actor's own clients.
 
-    ``filters`` are ``client_id`` and ``user_id``, matched exactly. Raises InvalidInput, Forbidden.
+    ``filters`` are of FILTERS. Raises InvalidInput, Forbidden.
     """
-    statement = _visible(actor, "tokens:read").where(*filter_conditions(actor, Grant, FILTERS, filters))
+    statement = _visible(actor, "tokens:read").where(
+        *filter_conditions(Grant, read_filters(actor, FILTERS, filters))
+    )
     return read_page(statement, (Grant.id,), page_request).map(_record)
 
 

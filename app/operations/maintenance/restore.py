@@ -154,7 +154,7 @@ def _finish(root: OrganizationSnapshot, report: RestoreReport) -> None:
 
 def _invite_root_administrators(root: OrganizationSnapshot, report: RestoreReport) -> None:
     system = Actor.system(root.id, RESTORE)
-    for record in list_administrators(system, root.slug, role=ADMIN).items:
+    for record in list_administrators(system, root.slug, filters={"role": ADMIN}).items:
         try:
             report.links[record.email] = issue_reset_link(system, record.user_id).link
         except DomainError as error:

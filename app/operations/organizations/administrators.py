@@ -5,7 +5,7 @@ A role that a user has, or is invited to, cannot be removed.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
@@ -43,6 +43,7 @@ from app.rules.actor import Actor
 from app.rules.directory.permissions import ADMIN, MEMBER, effective_roles
 from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
 from app.rules.fields import ValidationErrors
+from app.rules.filters import Filters, read_filters, sort_filter, text_filter
 from app.rules.identifiers import HasPublicId, parse_public_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.organizations.organizations import MAX_NAME_LENGTH, check_email_and_name
@@ -50,6 +51,7 @@ from app.rules.organizations.settings import ROLES_PATH
 from app.rules.shapes import SchemaOnly, Shape, Text, check_shape, described
 from app.rules.versions import ExpectedVersion, compute_version, is_expected
 
+FILTERS: Filters = {"role": text_filter("Users with this role."), "sort": sort_filter("created_at")}
 MAX_HOLDERS_SHOWN = 20
 # The user of a role assignment.
 _IS_HOLDER = and_(
@@ -114,15 +116,16 @@ def list_administrators(
     page_request: PageRequest = PageRequest(),
     *,
     query: str | None = None,
-    role: str | None = None,
-    descending: bool = False,
+    filters: Mapping[str, str] = {},
 ) -> Page[AdministratorRecord]:
     """List the role assignments of the organization, in the order in which they were made.
 
-    Members are users, not administrators: they are listed only if their ``role`` is asked for. ``query`` is a part of
-    an email or name, or a whole ``usr_…``.
+    Members are users, not administrators: they are listed only if their role is asked for. ``query`` is a part of an
+    email or name, or a whole ``usr_…``, ``filters`` are of FILTERS.
     """
     inside, organization = enter_organization(actor, slug, "admins:read")
+    values = read_filters(inside, FILTERS, filters)
+    role, (_, descending) = values.get("role"), values["sort"]
     statement = _assignments(organization)
     if role is None:
         statement = statement.where(RoleAssignment.role != MEMBER)

@@ -36,7 +36,7 @@ from app.rules.errors import (
     OrganizationMoved,
     PreconditionFailed,
 )
-from app.rules.fields import ValidationErrors
+from app.rules.filters import Filters, choice_filter, read_filters, sort_filter
 from app.rules.identifiers import new_routing_key
 from app.rules.languages.translation import lazy_gettext
 from app.rules.organizations.organizations import (
@@ -48,6 +48,10 @@ from app.rules.versions import ExpectedVersion, is_expected
 
 DELETED_ACTION = "organization.deleted"
 LISTED_STATUSES = (ACTIVE, SUSPENDED, DELETED)
+FILTERS: Filters = {
+    "status": choice_filter(LISTED_STATUSES, "Organizations with this status."),
+    "sort": sort_filter("id"),
+}
 DELETION_RETENTION = timedelta(days=30)
 
 
@@ -222,18 +226,15 @@ def list_organizations(
     page_request: PageRequest = PageRequest(),
     *,
     query: str | None = None,
-    status: str | None = None,
-    descending: bool = False,
+    filters: Mapping[str, str] = {},
 ) -> Page[OrganizationRecord]:
     """List organizations by id: all for root, and only their own for other actors.
 
-    ``query`` is a part of an id or a name. ``status`` is active, suspended or deleted; without it
-    deleted organizations are left out.
+    ``query`` is a part of an id or a name, ``filters`` are of FILTERS; without a status deleted organizations are left
+    out. Raises InvalidInput, Forbidden.
     """
-    errors = ValidationErrors()
-    if status is not None:
-        errors.add_choice("status", status, LISTED_STATUSES)
-    errors.raise_if_any()
+    values = read_filters(actor, FILTERS, filters)
+    status, (_, descending) = values.get("status"), values["sort"]
     if not actor.has_permission("organizations:read"):
         actor.require("organization:read")
         own = _record(_row(Organization.id == actor.organization_id))

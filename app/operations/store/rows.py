@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar, cast
 from uuid import UUID
 
@@ -14,22 +14,13 @@ from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery
 from app.models.base import Base, Uuid
 from app.operations.store.transactions import read
-from app.rules.actor import Actor
 from app.rules.errors import InvalidInput, NotFound
-from app.rules.fields import ValidationErrors, find_unknown
-from app.rules.identifiers import decode_uuid, encode_uuid, parse_client_id, parse_public_id
-from app.rules.languages.translation import lazy_gettext
+from app.rules.identifiers import decode_uuid, encode_uuid
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Struct)
 U = TypeVar("U")
 CursorKey = tuple[str, ...]
-# The prefix of the ids of each filter, and what is wrong with others. The ids of clients name their organization.
-_ID_FILTERS = {
-    "user_id": ("usr", lazy_gettext("This is not the ID of a user.")),
-    "credential_id": ("sec", lazy_gettext("This is not the ID of a secret.")),
-    "resource_id": ("res", lazy_gettext("This is not the ID of an API.")),
-}
 DEFAULT_LIMIT = 25
 MAX_LIMIT = 100
 
@@ -166,43 +157,9 @@ def get_row(statement: Select[Any], missing: str) -> Any:
     return row[0] if len(row) == 1 else row
 
 
-def filter_values(
-    actor: Actor, known: Collection[str], filters: Mapping[str, str], **choices: Collection[str]
-) -> dict[str, Any]:
-    """Return the values of a list's filters: those of ``choices`` as they are, the row ids of others.
-
-    The id of another organization's client becomes None. Raises InvalidInput naming the filters that are unknown or
-    not valid.
-    """
-    errors = ValidationErrors()
-    find_unknown(errors, filters, known, noun="filter")
-    values: dict[str, Any] = {}
-    for name in known:
-        value = filters.get(name)
-        if value is None:
-            continue
-        if name in choices:
-            errors.add_choice(name, value, choices[name])
-            values[name] = value
-        elif name == "client_id":
-            client = parse_client_id(value)
-            values[name] = client[1] if client and client[0] == actor.organization_id else None
-            if client is None:
-                errors.add(name, "invalid", "This is not a valid client_id.")
-        else:
-            prefix, message = _ID_FILTERS[name]
-            values[name] = parse_public_id(prefix, value)
-            if values[name] is None:
-                errors.add(name, "invalid", message)
-    errors.raise_if_any()
-    return values
-
-
-def filter_conditions(
-    actor: Actor, model: Any, known: Collection[str], filters: Mapping[str, str], **choices: Collection[str]
-) -> Iterator[ColumnElement[bool]]:
-    """Yield the conditions of a list's filters, which have the names of the model's columns: see ``filter_values``."""
-    for name, value in filter_values(actor, known, filters, **choices).items():
+def filter_conditions(model: Any, values: Mapping[str, Any]) -> Iterator[ColumnElement[bool]]:
+    """Yield the conditions of the values of a list's filters, which have the names of the model's columns."""
+    for name, value in values.items():
         yield false() if value is None else getattr(model, name) == value
 
 

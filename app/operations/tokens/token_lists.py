@@ -19,21 +19,27 @@ from app.models.user import ACTIVE as ACTIVE_USER
 from app.models.user import User
 from app.operations.grants.grants import grant_issued_after_cutoffs, token_issued_after_cutoffs
 from app.operations.store import clock
-from app.operations.store.rows import Page, PageQuery, PageRequest, filter_values, make_record
+from app.operations.store.rows import Page, PageQuery, PageRequest, make_record
 from app.operations.store.transactions import transaction
 from app.operations.tokens import revocation
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
+from app.rules.filters import OF_CLIENT, OF_USER, Filters, id_filter, read_filters
 from app.rules.identifiers import HasPublicId, format_client_id, parse_client_id, parse_public_id, public_id
 
 PREFIX = "tok"
-_FILTERED = {
+FILTERS: Filters = {
+    "client_id": OF_CLIENT,
+    "user_id": OF_USER,
+    "credential_id": id_filter("sec", "credential", "Issued with this client secret."),
+}
+_CONDITIONS = {
     "client_id": AccessToken.client_id,
     "user_id": Grant.user_id,
     "credential_id": AccessToken.credential_id,
+    "owner": Client.created_by_user_id,
+    "token_id": AccessToken.id,
 }
-FILTERS = tuple(_FILTERED)
-_CONDITIONS = {**_FILTERED, "owner": Client.created_by_user_id, "token_id": AccessToken.id}
 _COLUMNS: tuple[Any, ...] = (
     *(AccessToken.id, AccessToken.organization_id, AccessToken.client_id, AccessToken.grant_id),
     *(AccessToken.credential_id, AccessToken.scope, AccessToken.audience, AccessToken.dpop_jkt),
@@ -77,9 +83,9 @@ def list_tokens(
 ) -> Page[TokenRecord]:
     """Return a page of the valid access tokens, newest first; with ``tokens:read:own``, of the actor's own clients.
 
-    ``filters`` are public ids by names of FILTERS. Raises InvalidInput, Forbidden.
+    ``filters`` are of FILTERS. Raises InvalidInput, Forbidden.
     """
-    values = _visible_values(actor, "tokens:read") | filter_values(actor, FILTERS, filters)
+    values = _visible_values(actor, "tokens:read") | read_filters(actor, FILTERS, filters)
     return _LIST.read((AccessToken.id,), page_request, **values).map(_record)
 
 

@@ -37,11 +37,13 @@ from app.operations.users.users import parse_user_id, where_user_matches
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, FieldError, InvalidInput, NotFound, PreconditionFailed
 from app.rules.fields import ValidationErrors
+from app.rules.filters import Filters, read_filters, sort_filter
 from app.rules.identifiers import HasPublicId, new_id, parse_public_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.shapes import Shape, Text, check_shape, create_shape, described
 from app.rules.versions import ExpectedVersion, is_expected
 
+FILTERS: Filters = {"sort": sort_filter("name")}
 MAX_GROUPS = 1000
 MAX_GROUPS_PER_USER = 100
 _FIELDS = ("name", "description")
@@ -102,10 +104,14 @@ def list_groups(
     page_request: PageRequest = PageRequest(),
     *,
     query: str | None = None,
-    descending: bool = False,
+    filters: Mapping[str, str] = {},
 ) -> Page[GroupRecord]:
-    """List the groups by name. ``query`` is a part of a name. Raises Forbidden, NotFound."""
+    """List the groups by name.
+
+    ``query`` is a part of a name, ``filters`` are of FILTERS. Raises InvalidInput, Forbidden, NotFound.
+    """
     inside, _ = enter_organization(actor, slug, "users:read")
+    _, descending = read_filters(inside, FILTERS, filters)["sort"]
     statement = select(Group).where(Group.organization_id == inside.organization_id)
     if query:
         statement = statement.where(

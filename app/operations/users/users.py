@@ -34,14 +34,17 @@ from app.rules.actor import Actor
 from app.rules.directory.attributes import attributes_of, current_values
 from app.rules.directory.permissions import effective_roles
 from app.rules.errors import NotFound
-from app.rules.fields import require_choices
+from app.rules.filters import Filters, choice_filter, read_filters, sort_filter, text_filter
 from app.rules.identifiers import parse_public_id
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.users.profile import STATUSES
 
 # Ids are time-ordered, so ordering by id is ordering by creation.
-SORTS = ("email", "-email", "created_at", "-created_at")
-FILTERS = ("status", "role")
+FILTERS: Filters = {
+    "status": choice_filter(STATUSES, "Users with this status."),
+    "role": text_filter("Users with this role."),
+    "sort": sort_filter("email", "created_at"),
+}
 
 
 class UserRecord(Struct, frozen=True):
@@ -130,21 +133,20 @@ def list_users(
     *,
     query: str | None = None,
     filters: Mapping[str, str] = {},
-    sort: str = "email",
 ) -> Page[UserRecord]:
     """Return a page of the organization's users without the deleted ones.
 
-    ``query`` is the email of a user or a whole ``usr_…``, otherwise a part of an email or name. ``filters`` are
-    ``status`` and ``role``, ``sort`` is one of SORTS. Raises Forbidden, and InvalidInput for an unknown filter, value
-    or order.
+    ``query`` is the email of a user or a whole ``usr_…``, otherwise a part of an email or name. ``filters`` are of
+    FILTERS. Raises Forbidden, and InvalidInput, also for a role that the organization does not have.
     """
     actor.require("users:read")
     organization = get_organization_by_id(actor.organization_id, fresh=False)
-    allowed = {"status": STATUSES, "role": tuple(effective_roles(organization.settings))}
-    require_choices(sort, SORTS, filters, allowed)
-    values: dict[str, Any] = {**filters, "organization_id": organization.id}
-    columns = (User.email_canonical, User.id) if sort.endswith("email") else (User.id,)
-    descending, page = sort.startswith("-"), Page[Any](())
+    roles_here = choice_filter(effective_roles(organization.settings), "")
+    values = read_filters(actor, {**FILTERS, "role": roles_here}, filters)
+    values["organization_id"] = organization.id
+    sort, descending = values.pop("sort")
+    columns = (User.email_canonical, User.id) if sort == "email" else (User.id,)
+    page = Page[Any](())
     # Most searches are for a whole email, which has an index. A part is looked for in every user.
     if query and (email := canonical_email(query)) is not None:
         page = _LIST.read(columns, page_request, descending=descending, **values, email=email)

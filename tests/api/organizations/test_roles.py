@@ -16,6 +16,6 @@ def test_removed_role_is_lost_immediately(app: Flask, world: World, make: Factor
     assert world.http.get("/clients", headers=bearer_header(token)).status_code == 200
     with app.app_context():
         actor = make.actor(world.acme.organization)
-        listed = administrators.list_administrators(actor, "acme-corner", role="auditor").items
+        listed = administrators.list_administrators(actor, "acme-corner", filters={"role": "auditor"}).items
         administrators.remove_administrator(actor, "acme-corner", listed[0].public_id)
     assert world.http.get("/clients", headers=bearer_header(token)).status_code == 403

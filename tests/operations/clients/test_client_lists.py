@@ -50,8 +50,10 @@ def pages(actor: Actor, limit: int, **how) -> list[str]:
 @each("limit", [1, 3, 8])
 @each("sort", ["name", "-name", "created_at", "-created_at"])
 def test_pages_contain_each_client_once_in_order(admin: Actor, limit: int, sort: str) -> None:
-    whole = [client.name for client in client_records.list_clients(admin, PageRequest(100), sort=sort).items]
-    assert pages(admin, limit, sort=sort) == whole
+    filters = {"sort": sort}
+    page = client_records.list_clients(admin, PageRequest(100), filters=filters)
+    whole = [client.name for client in page.items]
+    assert pages(admin, limit, filters=filters) == whole
     assert sorted(whole) == sorted(NAMES)
     if sort.endswith("created_at"):
         assert whole == (NAMES if sort == "created_at" else NAMES[::-1])
@@ -89,11 +91,9 @@ def test_search_finds_a_client_id_only_within_the_organization(admin: Actor, mak
 def test_filters_match_exactly(admin: Actor) -> None:
     assert len(client_records.list_clients(admin, filters={"type": "machine"}).items) == 4
     assert client_records.list_clients(admin, filters={"status": "disabled"}).items == ()
-    for wrong in ({"type": "server"}, {"colour": "red"}):
+    for wrong in ({"type": "server"}, {"colour": "red"}, {"sort": "colour"}):
         with pytest.raises(InvalidInput):
             client_records.list_clients(admin, filters=wrong)
-    with pytest.raises(InvalidInput):
-        client_records.list_clients(admin, sort="colour")
 
 
 @each("after", [("x",), ("a", "b", "c"), (), ("apple", "not-an-id")])

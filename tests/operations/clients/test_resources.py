@@ -275,17 +275,17 @@ def test_list_can_be_searched_filtered_and_paged(admin: Actor) -> None:
         return [item.name for item in resources.list_resources(admin, **options).items]
 
     assert names() == ["100% fig", "Apple", "banana", "cherry"]
-    assert names(descending=True) == ["cherry", "banana", "Apple", "100% fig"]
+    assert names(filters={"sort": "-name"}) == ["cherry", "banana", "Apple", "100% fig"]
     assert names(query="APP") == ["Apple"]
     assert names(query="%") == ["100% fig"]
     assert names(query="urn:" + b"banana".hex()) == ["banana"]
-    assert names(status="disabled") == ["cherry"]
+    assert names(filters={"status": "disabled"}) == ["cherry"]
     first = resources.list_resources(admin, PageRequest(3))
     second = resources.list_resources(admin, PageRequest(3, first.next_cursor_key))
     assert [item.name for item in (*first.items, *second.items)] == names()
     assert second.next_cursor_key is None
     with pytest.raises(InvalidInput):
-        resources.list_resources(admin, status="off")
+        resources.list_resources(admin, filters={"status": "off"})
     with pytest.raises(InvalidInput):
         resources.list_resources(admin, PageRequest(after=("x",)))
 

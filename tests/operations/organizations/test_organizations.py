@@ -236,7 +236,7 @@ def test_root_lists_all_organizations_and_others_only_their_own(context: Flask, 
         f"page-{number}" for number in range(5)
     ]
     assert first.next_cursor_key is not None and second.next_cursor_key is None
-    backwards = organizations.list_organizations(root, PageRequest(2), query="ärzte", descending=True)
+    backwards = organizations.list_organizations(root, PageRequest(2), query="ärzte", filters={"sort": "-id"})
     assert [record.slug for record in backwards.items] == ["page-4", "page-3"]
     found = organizations.list_organizations(root, query="GE-3")
     assert [record.slug for record in found.items] == ["page-3"]
@@ -247,7 +247,9 @@ def test_root_lists_all_organizations_and_others_only_their_own(context: Flask, 
     assert "page-0" not in {
         record.slug for record in organizations.list_organizations(root, PageRequest(100)).items
     }
-    assert [r.slug for r in organizations.list_organizations(root, status="deleted").items] == ["page-0"]
+    assert [r.slug for r in organizations.list_organizations(root, filters={"status": "deleted"}).items] == [
+        "page-0"
+    ]
 
 
 def test_reading_requires_the_permission(context: Flask, make: Factory) -> None:

@@ -268,7 +268,7 @@ def test_invitation_is_invalid_once_its_sender_could_not_send_it(
             assign_role(system, acme.id, acme.id, sender.id, "developer")
         (held,) = (
             each
-            for each in administrators.list_administrators(system, acme.slug, role="admin").items
+            for each in administrators.list_administrators(system, acme.slug, filters={"role": "admin"}).items
             if each.user_id == sender.id
         )
         administrators.remove_administrator(system, acme.slug, held.public_id)
@@ -330,7 +330,7 @@ def test_administrators_are_listed_in_pages(context: Flask, make: Factory) -> No
     first = administrators.list_administrators(admin, acme.slug, PageRequest(2))
     rest = administrators.list_administrators(admin, acme.slug, PageRequest(2, first.next_cursor_key))
     assert len(first.items) == 2 and len(rest.items) == 1 and rest.next_cursor_key is None
-    assert administrators.list_administrators(admin, acme.slug, role="admin").items == ()
+    assert administrators.list_administrators(admin, acme.slug, filters={"role": "admin"}).items == ()
 
 
 def _token(link: str) -> str:
