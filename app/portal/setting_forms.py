@@ -255,7 +255,7 @@ def _range(path: str, kind: Number, limit: Mapping[str, Any]) -> str:
 def _choices(setting: Setting, kind: Choice) -> list[SelectChoice]:
     default = setting.default if isinstance(setting.default, list) else [setting.default]
     choices = []
-    for word in kind.values:
+    for word in kind.choices:
         label, help_text = _choice(setting.path, word)
         choices.append(SelectChoice(word, label, {"help": help_text, "is_default": word in default}))
     return choices

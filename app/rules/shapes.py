@@ -365,11 +365,14 @@ def _problem(detail: ErrorDetails, required: Mapping[str, str]) -> FieldProblem:
         context = detail["ctx"]
         text = context["message"]
         return FieldProblem(context["code"], text)
+    return wrong_type(_TYPES.get(kind, "valid"), value)
+
+
+def wrong_type(valid: str, value: Any) -> FieldProblem:
+    """Return what is wrong with a value of another JSON type; values are never converted. ``valid`` has an article."""
     return FieldProblem(
         "wrong_type",
-        lazy_gettext(
-            "This must be %(valid)s, not %(value)s.", valid=_TYPES.get(kind, "valid"), value=type_name(value)
-        ),
+        lazy_gettext("This must be %(valid)s, not %(value)s.", valid=valid, value=type_name(value)),
     )
 
 

@@ -30,7 +30,7 @@ def test_event_group_has_label() -> None:
 def test_choice_of_setting_has_unique_label(path: str) -> None:
     kind = SETTINGS[path].kind
     item = kind.item if isinstance(kind, StringList) else kind
-    values = item.values if isinstance(item, Choice) else ()
+    values = item.choices if isinstance(item, Choice) else ()
     labels = {value: choice_label(path, value) for value in values}
 
     # Algorithms are shown by their names.

@@ -26,8 +26,9 @@ from app.api.endpoints import (
     reference,
 )
 from app.api.openapi import components, oauth, service, webhook_events
-from app.api.organizations.settings import SETTINGS_CHANGE_SCHEMA
+from app.api.organizations.settings import SETTINGS_CHANGE_SCHEMA, SettingsRole
 from app.config import VERSION
+from app.rules.directory.attributes import UserAttribute
 
 _DESCRIPTION = """\
 Authentication and authorization for many isolated organizations.
@@ -277,8 +278,9 @@ def _schema_of(declared: Any) -> JsonSchema:
 
 
 def _schemas() -> JsonSchema:
-    models: dict[str, type[BaseModel]] = {components.ErrorResponse.__name__: components.ErrorResponse}
     # Parts of other schemas.
+    parts: tuple[type[BaseModel], ...] = (components.ErrorResponse, SettingsRole, UserAttribute)
+    models = {model.__name__: model for model in parts}
     named = {schema.name: schema for schema in (SETTINGS_CHANGE_SCHEMA, LEAK_REPORT)}
     for endpoint in ENDPOINTS:
         for declared in (endpoint.body, endpoint.returns, endpoint.meta):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from app.api.endpoints import Body, Endpoints, JsonSchema, NamedSchema, Shown, nullable, show_page_of
+from app.api.endpoints import Body, Endpoints, Shown, show_page_of
 from app.api.representations import Representation, Slug, Source
 from app.operations.organizations import roles
-from app.rules.organizations.settings_table import ROLE_FIELDS, ROLE_KEY_PATTERN, fields_schema
-from app.rules.shapes import described
+from app.rules.organizations.settings_table import ROLE_KEY_PATTERN, RoleChange, RoleFields
+from app.rules.shapes import SchemaOnly, create_shape, described
 from app.web.bearer import ApiContext
 from app.web.json_api import expected_version
 
@@ -34,17 +34,11 @@ class Role(Representation):
     is_built_in: Annotated[bool, described("A built-in role can be narrowed but not deleted.")]
 
 
-def role_fields_schema() -> JsonSchema:
-    """Return the fields of a role in a request, from the table that validates them; null restores the default."""
-    properties = {name: nullable(schema) for name, schema in fields_schema(ROLE_FIELDS).items()}
-    return {"type": "object", "properties": properties, "additionalProperties": False}
+class _NewRoleFields(RoleFields):
+    id: Annotated[str, SchemaOnly(pattern=ROLE_KEY), described("The permanent ID of the role.")]
 
 
-def _new_role() -> JsonSchema:
-    fields = role_fields_schema()
-    key = {"type": "string", "pattern": ROLE_KEY, "description": "The permanent ID of the role."}
-    properties = {"id": key, **fields["properties"], "permissions": fields_schema(ROLE_FIELDS)["permissions"]}
-    return {**fields, "properties": properties, "required": ["id", "permissions"]}
+NewRole = create_shape("NewRole", _NewRoleFields, required=("id", "permissions"))
 
 
 @endpoints.page("/roles", scope="roles:read", returns=Role)
@@ -56,7 +50,7 @@ def list_roles(context: ApiContext) -> object:
     return show_page_of(context, "roles", roles.list_roles(context.actor), "key")
 
 
-@endpoints.post("/roles", scope="roles:write", body=NamedSchema("NewRole", _new_role), returns=Role)
+@endpoints.post("/roles", scope="roles:write", body=NewRole, returns=Role)
 def create_role(context: ApiContext, body: Body) -> object:
     """Create a role.
 
@@ -75,7 +69,7 @@ def get_role(context: ApiContext, role_id: str) -> object:
 @endpoints.put(
     "/roles/<role_id>",
     scope="roles:write",
-    body=NamedSchema("RoleChange", role_fields_schema),
+    body=RoleChange,
     returns=Role,
     errors=(409,),
 )

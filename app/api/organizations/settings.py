@@ -17,14 +17,15 @@ from app.api.endpoints import (
     component,
     nullable,
     pascal_case,
+    reference,
 )
 from app.api.organizations.roles import ROLE_KEY
 from app.api.representations import Representation, Source, optional
 from app.operations.organizations import branding, settings
 from app.operations.organizations.settings import SettingsRecord, UpdatedSettings
 from app.rules.organizations.settings import MAX_ROLES, ROLES_PATH
-from app.rules.organizations.settings_table import ROLE_FIELDS, SETTINGS, Setting, fields_schema
-from app.rules.shapes import SchemaOnly, described
+from app.rules.organizations.settings_table import SETTINGS, RoleChange, RoleFields, Setting
+from app.rules.shapes import SchemaOnly, create_shape, described
 from app.web.bearer import ApiContext, authenticate_again
 from app.web.json_api import UnsupportedMediaType, boolean_parameter, envelope, expected_version
 from app.web.request_bodies import read_body
@@ -127,15 +128,13 @@ _SECTIONS = {
 }
 
 
+SettingsRole = create_shape(
+    "SettingsRole", RoleFields, required=("permissions",), not_null=("name", "description")
+)
+
+
 def _settings_schema() -> JsonSchema:
-    shown = {
-        "type": "object",
-        "description": "A role of administrators.",
-        "properties": fields_schema(ROLE_FIELDS),
-        "required": ["permissions"],
-        "additionalProperties": False,
-    }
-    roles = {"type": "object", "additionalProperties": component("SettingsRole", shown)}
+    roles = {"type": "object", "additionalProperties": reference(SettingsRole.__name__)}
 
     def schema(setting: Setting) -> JsonSchema:
         value = setting.kind.schema()
@@ -149,7 +148,7 @@ def settings_change_schema() -> JsonSchema:
     roles = {
         "type": "object",
         "propertyNames": {"pattern": ROLE_KEY, "not": {"const": "admin"}},
-        "additionalProperties": nullable({"component": "RoleChange"}),
+        "additionalProperties": nullable(reference(RoleChange.__name__)),
         "maxProperties": MAX_ROLES,
     }
     return _document_schema(lambda setting: nullable(setting.kind.schema()), roles, is_complete=False)

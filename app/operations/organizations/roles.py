@@ -89,7 +89,7 @@ def update_role(
     actor.require("roles:write")
     before = _find(actor, key, expected_version)
     found = ValidationErrors()
-    find_unknown(found, fields, tuple(ROLE_FIELDS))
+    find_unknown(found, fields, ROLE_FIELDS)
     found.raise_if_any()
     after = _store(actor, key, dict(fields)) if fields else before
     return after, tuple(

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from datetime import date
 from itertools import islice
-from typing import Any
+from typing import Annotated, Any
 
 from msgspec import Struct
 
@@ -23,6 +23,8 @@ from app.rules.fields import (
     type_name,
 )
 from app.rules.languages.translation import lazy_gettext
+from app.rules.scopes import is_scope
+from app.rules.shapes import Items, OneOf, Rule, Text, create_shape, described, wrong_type
 
 MAX_ATTRIBUTES = 50
 MAX_TEXT, MAX_ITEM, MAX_ITEMS = 500, 200, 50
@@ -35,19 +37,47 @@ _MAX_INTEGER = 2**53 - 1
 _JSON_TYPES = {STRING: "a string", INTEGER: "a whole number", BOOLEAN: "true or false", DATE: "a string"}
 
 
+def _key_problem(value: str) -> FieldProblem | None:
+    if _KEY.fullmatch(value):
+        return None
+    return FieldProblem(
+        "invalid_format", "Use at most 40 lowercase letters, digits and _, and begin with a letter."
+    )
+
+
+def _scope_problem(value: str) -> FieldProblem | None:
+    return (
+        None
+        if is_scope(value)
+        else FieldProblem("invalid_format", lazy_gettext("This must be the name of a scope."))
+    )
+
+
 class Attribute(Struct, frozen=True):
     """The definition of an attribute. ``scope`` releases it to clients that map it, ``choices`` limit its values."""
 
-    key: str
-    name: str
-    type: str
-    choices: tuple[str, ...] = ()
-    required: bool = False
-    editable_by: str = ADMINISTRATOR
-    scope: str = "profile"
+    key: Annotated[
+        str,
+        Text(40),
+        Rule(_key_problem),
+        described("The permanent ID of the attribute, as in `attributes` of a user."),
+    ]
+    name: Annotated[str, Text(100), described("The name that people see.")]
+    type: Annotated[str, OneOf(TYPES), described("The type of its values.")]
+    choices: Annotated[
+        tuple[Annotated[str, Text(MAX_ITEM)], ...],
+        Items(100),
+        described("The only values that are allowed. Of strings and lists."),
+    ] = ()
+    required: Annotated[bool, described("Whether users are asked for it.")] = False
+    editable_by: Annotated[str, OneOf(EDITORS), described("Who can change it.")] = ADMINISTRATOR
+    scope: Annotated[
+        str, Text(128), Rule(_scope_problem), described("The scope that releases it to clients.")
+    ] = "profile"
 
 
 FIELDS = Attribute.__struct_fields__
+UserAttribute = create_shape("UserAttribute", Attribute, required=("key", "name", "type"), not_null=FIELDS)
 
 
 def attributes_of(settings: Mapping[str, Any]) -> tuple[Attribute, ...]:
@@ -58,15 +88,6 @@ def attributes_of(settings: Mapping[str, Any]) -> tuple[Attribute, ...]:
 def _attribute(entry: Mapping[str, Any]) -> Attribute:
     known = {name: value for name, value in entry.items() if name in FIELDS}
     return Attribute(**known | {"choices": tuple(known.get("choices", ()))})
-
-
-def key_problem(value: str) -> str | None:
-    """Return what is wrong with the key of an attribute, or None."""
-    return (
-        None
-        if _KEY.fullmatch(value)
-        else "Use at most 40 lowercase letters, digits and _, and begin with a letter."
-    )
 
 
 def attribute_problem(attribute: Attribute, value: Any) -> FieldProblem | None:
@@ -81,7 +102,7 @@ def attribute_problem(attribute: Attribute, value: Any) -> FieldProblem | None:
         DATE: isinstance(value, str),
     }[attribute.type]
     if not is_right:
-        return FieldProblem("wrong_type", f"This must be {wanted}, not {type_name(value)}.")
+        return wrong_type(wanted, value)
     if attribute.type == INTEGER and abs(value) > _MAX_INTEGER:
         return FieldProblem(
             "out_of_range", lazy_gettext("This must be from -%(max)s to %(max)s.", max=_MAX_INTEGER)
@@ -162,9 +183,7 @@ def _list_problem(attribute: Attribute, value: Any) -> FieldProblem | None:
 def _choice_problem(attribute: Attribute, value: str) -> FieldProblem | None:
     if not attribute.choices or value in attribute.choices:
         return None
-    return FieldProblem(
-        "not_allowed", lazy_gettext("This must be one of: %(choices)s.", choices=", ".join(attribute.choices))
-    )
+    return OneOf(attribute.choices).problem(value)
 
 
 def _is_date(value: str) -> bool:

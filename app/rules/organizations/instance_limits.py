@@ -58,7 +58,7 @@ def allowed_values(path: str) -> tuple[Any, ...]:
     if isinstance(kind, Boolean):
         return (True, False)
     item = kind.item if isinstance(kind, StringList) else kind
-    return item.values if isinstance(item, Choice) else ()
+    return tuple(item.choices) if isinstance(item, Choice) else ()
 
 
 def merge_bounds(stored: Bounds, partial: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -183,7 +183,9 @@ def _range_problems(path: str, kind: Number, bound: Mapping[str, Any]) -> Iterat
     yield from errors
     if not errors and len(sent) == 2 and sent["min"] > sent["max"]:
         yield FieldError(
-            f"{path}.min", "contradiction", lazy_gettext("Must be at most max, %(max)s.", max=sent["max"])
+            f"{path}.min",
+            "contradiction",
+            lazy_gettext("This must be at most max, %(max)s.", max=sent["max"]),
         )
 
 
@@ -206,7 +208,7 @@ def _allowed_problems(path: str, bound: Mapping[str, Any]) -> Iterator[FieldErro
             yield FieldError(
                 f"{path}.allowed[{position}]",
                 "not_allowed",
-                lazy_gettext("Must be one of: %(values)s.", values=shown),
+                lazy_gettext("This must be one of: %(choices)s.", choices=shown),
             )
         elif word in allowed[:position]:
             yield FieldError(f"{path}.allowed[{position}]", "duplicate", "Duplicate entry.")

@@ -23,10 +23,11 @@ from app.rules.fields import suggestion
 from app.rules.languages.translation import lazy_gettext
 from app.rules.organizations.instance_limits import ORDERED_PAIRS, Bounds, apply_bounds, bounds_problem
 from app.rules.organizations.settings_table import (
-    ROLE_FIELDS,
     ROLE_KEY_PATTERN,
     SETTINGS,
+    RoleChange,
     ServerManaged,
+    shape_problems,
     wrong_type,
 )
 
@@ -190,7 +191,7 @@ def _problems(partial: Mapping[str, Any], head: str = "") -> Iterator[FieldError
                 yield wrong_type(path, "an object", value)
             else:
                 yield FieldError(
-                    path, "wrong_type", "Must be an object. Set single fields to null to reset them."
+                    path, "wrong_type", "This must be an object. Set single fields to null to reset them."
                 )
         else:
             known = sorted(
@@ -237,14 +238,7 @@ def _role_problems(roles: Any) -> Iterator[FieldError]:
         elif not isinstance(entry, dict):
             yield wrong_type(path, "an object", entry)
         else:
-            for name, value in entry.items():
-                if name not in ROLE_FIELDS:
-                    meant = suggestion(name, ROLE_FIELDS)
-                    yield FieldError(
-                        f"{path}.{name}"[:200], "unknown_field", f"A role has no such field.{meant}"
-                    )
-                elif value is not None:
-                    yield from ROLE_FIELDS[name].check(f"{path}.{name}", value)
+            yield from shape_problems(path, RoleChange, entry)
 
 
 def _contradictions(document: Document, sent: set[str]) -> Iterator[FieldError]:
@@ -255,7 +249,7 @@ def _contradictions(document: Document, sent: set[str]) -> Iterator[FieldError]:
             field, other = (small, large) if small in sent or large not in sent else (large, small)
             relation = "at most" if field == small else "at least"
             yield FieldError(
-                field, "contradiction", f"Must be {relation} {other}, {value_at(document, other)}."
+                field, "contradiction", f"This must be {relation} {other}, {value_at(document, other)}."
             )
     roles = document["user_permissions"]["roles"]
     if len(roles) > MAX_ROLES:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 from msgspec import Struct
 
+from app.rules import shapes
 from app.rules.clients.redirect_uris import get_web_origin, redirect_uri_problem
 from app.rules.directory import attributes
 from app.rules.directory.permissions import ORGANIZATION_PERMISSIONS, ROOT_ONLY, is_permission_name
 from app.rules.errors import FieldError
-from app.rules.fields import suggestion, text_problem, type_name
+from app.rules.fields import FieldProblem, ValidationErrors, suggestion
 from app.rules.languages.translation import ENGLISH, LANGUAGES, lazy_gettext
 from app.rules.mail.email_addresses import is_email
-from app.rules.scopes import is_scope
 
 _DOMAIN = re.compile(
     r"(?=.{1,253}\Z)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z](?:[a-z0-9-]{0,61}[a-z0-9])"
@@ -33,146 +33,112 @@ ROLE_KEY_PATTERN = "[a-z][a-z0-9_-]{0,39}"
 LOGO_PATH = r"/logos/organizations/[0-9a-z]{8}/[0-9a-f]{64}\.png"
 
 
-def wrong_type(path: str, wanted: str, value: Any) -> FieldError:
-    """Return the error for a value of another JSON type. Values are never converted."""
-    return FieldError(path, "wrong_type", f"Must be {wanted}, not {type_name(value)}.")
+_NOUNS = {bool: "true or false", int: "a whole number", str: "a string", list: "an array"}
+_JSON_TYPES = {bool: "boolean", int: "integer", str: "string", list: "array"}
 
 
-class SettingKind(Struct, frozen=True):
-    """The type of a setting. ``check`` never receives ``null``, which means the default."""
+def wrong_type(path: str, valid: str, value: Any) -> FieldError:
+    """Return the error for a value of another JSON type."""
+    return _error(path, shapes.wrong_type(valid, value))
+
+
+def _error(path: str, problem: FieldProblem) -> FieldError:
+    return FieldError(path, problem.code, problem.message)
+
+
+class SettingKind(shapes.Check, Struct, frozen=True):
+    """The type of a setting: a type of Python, and the check of its values. They are never ``null``, the default."""
+
+    type: ClassVar[type]
 
     def check(self, path: str, value: Any) -> Iterator[FieldError]:
         """Find every problem of the value."""
-        raise NotImplementedError
+        if type(value) is not self.type:
+            yield wrong_type(path, _NOUNS[self.type], value)
+        elif problem := self.problem(value):
+            yield _error(path, problem)
 
     def schema(self) -> dict[str, Any]:
         """Return the type as JSON Schema 2020-12."""
-        raise NotImplementedError
+        return {"type": _JSON_TYPES[self.type]} | self.json_schema()
 
 
 class Boolean(SettingKind, frozen=True):
     """A boolean."""
 
-    def check(self, path: str, value: Any) -> Iterator[FieldError]:
-        if not isinstance(value, bool):
-            yield wrong_type(path, "true or false", value)
-
-    def schema(self) -> dict[str, Any]:
-        return {"type": "boolean"}
+    type = bool
 
 
-class Number(SettingKind, frozen=True):
+class Number(SettingKind, shapes.Between, frozen=True):
     """An integer in a range that includes both bounds."""
 
-    minimum: int
-    maximum: int
+    type = int
 
-    def check(self, path: str, value: Any) -> Iterator[FieldError]:
-        if isinstance(value, bool) or not isinstance(value, int):
-            yield wrong_type(path, "an integer", value)
-        elif not self.minimum <= value <= self.maximum:
-            code = "too_small" if value < self.minimum else "too_large"
-            yield FieldError(
-                path,
-                code,
-                lazy_gettext(
-                    "Must be %(minimum)s to %(maximum)s.", minimum=self.minimum, maximum=self.maximum
-                ),
-            )
-
-    def schema(self) -> dict[str, Any]:
-        return {"type": "integer", "minimum": self.minimum, "maximum": self.maximum}
+    def problem(self, value: Any) -> FieldProblem | None:
+        found = shapes.Between.problem(self, value)
+        code = "too_small" if value < self.minimum else "too_large"
+        return found and FieldProblem(code, found.message)
 
 
-class Choice(SettingKind, frozen=True):
+class Choice(SettingKind, shapes.OneOf, frozen=True):
     """One of a few values."""
 
-    values: tuple[str, ...]
-
-    def check(self, path: str, value: Any) -> Iterator[FieldError]:
-        if not isinstance(value, str):
-            yield wrong_type(path, "a string", value)
-        elif value not in self.values:
-            yield FieldError(
-                path,
-                "not_allowed",
-                lazy_gettext("Must be one of: %(values)s.", values=", ".join(self.values)),
-            )
-
-    def schema(self) -> dict[str, Any]:
-        return {"type": "string", "enum": list(self.values)}
+    type = str
 
 
-class Text(SettingKind, frozen=True):
+class Text(SettingKind, shapes.Text, frozen=True):
     """A text, or a string of one format."""
 
-    max_length: int
-    format: str = "text"
-    multiline: bool = False
+    type = str
+    format: str | None = None
 
-    def check(self, path: str, value: Any) -> Iterator[FieldError]:
-        if found := text_problem(value, max_length=self.max_length, multiline=self.multiline):
-            yield FieldError(path, found.code, found.message)
-        elif wrong := _FORMATS[self.format](value):
-            yield FieldError(path, "invalid_format", wrong)
-
-    def schema(self) -> dict[str, Any]:
-        return {"type": "string", "minLength": 1, "maxLength": self.max_length}
+    def problem(self, value: Any) -> FieldProblem | None:
+        found = shapes.Text.problem(self, value)
+        if found is None and self.format and not _FORMATS[self.format][0](value):
+            return FieldProblem("invalid_format", _FORMATS[self.format][1])
+        return found
 
 
 class StringList(SettingKind, frozen=True):
     """A list of distinct strings of one type."""
 
+    type = list
     item: SettingKind
     max_items: int
     min_items: int = 0
 
+    def problem(self, value: Any) -> FieldProblem | None:
+        return self._items().problem(value)
+
     def check(self, path: str, value: Any) -> Iterator[FieldError]:
-        if not isinstance(value, list):
-            yield wrong_type(path, "a list", value)
-            return
-        if not self.min_items <= len(value) <= self.max_items:
-            code = "too_few" if len(value) < self.min_items else "too_many"
-            yield FieldError(
-                path,
-                code,
-                lazy_gettext(
-                    "Must have %(min)s to %(max)s entries, not %(count)s.",
-                    min=self.min_items,
-                    max=self.max_items,
-                    count=len(value),
-                ),
-            )
+        error = next(super().check(path, value), None)
+        if error is not None:
+            yield error
             return
         for position, entry in enumerate(value):
             yield from self.item.check(f"{path}[{position}]", entry)
             if entry in value[:position]:
                 yield FieldError(f"{path}[{position}]", "duplicate", "Duplicate entry.")
 
-    def schema(self) -> dict[str, Any]:
-        return {
-            "type": "array",
-            "items": self.item.schema(),
-            "minItems": self.min_items,
-            "maxItems": self.max_items,
-            "uniqueItems": True,
-        }
+    def json_schema(self) -> dict[str, Any]:
+        return {"items": self.item.schema()} | self._items().json_schema()
 
-
-_REQUIRED_OF_ATTRIBUTE = ("key", "name", "type")
+    def _items(self) -> shapes.Items:
+        return shapes.Items(self.max_items, self.min_items)
 
 
 class AttributeList(SettingKind, frozen=True):
     """The definitions of custom attributes, which are replaced together."""
 
+    type = list
+
+    def problem(self, value: Any) -> FieldProblem | None:
+        return _ATTRIBUTES.problem(value)
+
     def check(self, path: str, value: Any) -> Iterator[FieldError]:
-        if not isinstance(value, list):
-            yield wrong_type(path, "a list", value)
-            return
-        if len(value) > attributes.MAX_ATTRIBUTES:
-            yield FieldError(
-                path, "too_many", lazy_gettext("At most %(max)s attributes.", max=attributes.MAX_ATTRIBUTES)
-            )
+        error = next(super().check(path, value), None)
+        if error is not None:
+            yield error
             return
         keys: set[Any] = set()
         for position, entry in enumerate(value):
@@ -180,46 +146,34 @@ class AttributeList(SettingKind, frozen=True):
             if not isinstance(entry, dict):
                 yield wrong_type(field, "an object", entry)
                 continue
-            yield from self._check_entry(field, entry)
+            yield from shape_problems(field, attributes.UserAttribute, entry)
+            if entry.get("choices") and entry.get("type") not in (attributes.STRING, attributes.LIST):
+                message = lazy_gettext("Only strings and lists can have choices.")
+                yield FieldError(f"{field}.choices", "contradiction", message)
             key = entry.get("key")
             if isinstance(key, str) and key in keys:
                 yield FieldError(f"{field}.key", "duplicate", "Duplicate entry.")
             keys |= {key} if isinstance(key, str) else set()
 
-    def _check_entry(self, path: str, entry: dict[str, Any]) -> Iterator[FieldError]:
-        for name, value in entry.items():
-            if name not in ATTRIBUTE_FIELDS:
-                meant = suggestion(name, ATTRIBUTE_FIELDS)
-                yield FieldError(
-                    f"{path}.{name}"[:200], "unknown_field", f"An attribute has no such field.{meant}"
-                )
-            else:
-                yield from ATTRIBUTE_FIELDS[name].check(f"{path}.{name}", value)
-        for name in _REQUIRED_OF_ATTRIBUTE:
-            if name not in entry:
-                yield FieldError(f"{path}.{name}", "required", "This field is required.")
-        if entry.get("choices") and entry.get("type") not in (attributes.STRING, attributes.LIST):
-            message = lazy_gettext("Only strings and lists can have choices.")
-            yield FieldError(f"{path}.choices", "contradiction", message)
+    def json_schema(self) -> dict[str, Any]:
+        return {"items": {"component": attributes.UserAttribute.__name__}} | _ATTRIBUTES.json_schema()
 
-    def schema(self) -> dict[str, Any]:
-        entry = {
-            "type": "object",
-            "description": "A custom attribute of users.",
-            "properties": fields_schema(ATTRIBUTE_FIELDS),
-            "required": list(_REQUIRED_OF_ATTRIBUTE),
-            "additionalProperties": False,
-        }
-        return {
-            "type": "array",
-            "items": {"component": "UserAttribute", "schema": entry},
-            "maxItems": attributes.MAX_ATTRIBUTES,
-        }
+
+_ATTRIBUTES = shapes.Items(attributes.MAX_ATTRIBUTES, unique=False)
+
+
+def shape_problems(path: str, shape: type[shapes.Shape], entry: Mapping[str, Any]) -> Iterator[FieldError]:
+    """Find every problem of an object at the path."""
+    errors = ValidationErrors()
+    shapes.check_shape(errors, shape, entry)
+    for error in errors.errors:
+        yield FieldError(f"{path}.{error.field}"[:200], error.code, error.message)
 
 
 class ServerManaged(SettingKind, frozen=True):
     """A value that this service generates. It can be sent back unchanged or removed, but not set."""
 
+    type = str
     pattern: str
     reason: str
 
@@ -232,8 +186,8 @@ class ServerManaged(SettingKind, frozen=True):
         """Return the error for a value that this service did not generate."""
         return FieldError(path, "read_only", self.reason)
 
-    def schema(self) -> dict[str, Any]:
-        return {"type": "string", "pattern": f"^{self.pattern}$"}
+    def json_schema(self) -> dict[str, Any]:
+        return {"pattern": f"^{self.pattern}$"}
 
 
 def _is_host(value: str) -> bool:
@@ -246,38 +200,24 @@ def _is_origin(value: str) -> bool:
     return redirect_uri_problem(url, client_type="web") is None and get_web_origin(url) == value
 
 
-def _permission(value: str) -> str | None:
-    if is_permission_name(value):
-        return None
-    if value in ROOT_ONLY:
-        return lazy_gettext("This permission is reserved for the root organization.")
-    return f"There is no such permission.{suggestion(value, sorted(ORGANIZATION_PERMISSIONS))}"
-
-
-def _require(is_valid: Callable[[str], object], message: str) -> Callable[[str], str | None]:
-    return lambda value: None if is_valid(value) else message
-
-
-# What is wrong with a text of each format, or None.
-_FORMATS: dict[str, Callable[[str], str | None]] = {
-    "text": lambda value: None,
-    "permission": _permission,
-    "attribute": attributes.key_problem,
-    "domain": _require(
-        _DOMAIN.fullmatch, lazy_gettext("Must be a domain name in lowercase, such as example.com.")
+# Whether a text has a format, and what to say if it has not.
+_FORMATS: dict[str, tuple[Callable[[str], object], str]] = {
+    "domain": (
+        _DOMAIN.fullmatch,
+        lazy_gettext("This must be a domain name in lowercase, such as example.com."),
     ),
-    "host": _require(_is_host, lazy_gettext("Must be a host such as app.example.com or *.example.com.")),
-    "origin": _require(
-        _is_origin, lazy_gettext("Must be an origin: https:// and a host in lowercase, without a path.")
+    "host": (_is_host, lazy_gettext("This must be a host such as app.example.com or *.example.com.")),
+    "origin": (
+        _is_origin,
+        lazy_gettext("This must be an origin: https:// and a host in lowercase, without a path."),
     ),
-    "color": _require(_COLOR.fullmatch, lazy_gettext("Must be a color such as #3347c9.")),
-    "email": _require(is_email, lazy_gettext("Must be an email address.")),
-    "uri": _require(_HTTPS.fullmatch, lazy_gettext("Must be an https URL.")),
-    "role": _require(
+    "color": (_COLOR.fullmatch, lazy_gettext("This must be a color such as #3347c9.")),
+    "email": (is_email, lazy_gettext("This must be an email address.")),
+    "uri": (_HTTPS.fullmatch, lazy_gettext("This must be an https URL.")),
+    "role": (
         re.compile(ROLE_KEY_PATTERN).fullmatch,
-        lazy_gettext("Must be the ID of a role: lowercase letters, digits, _ and -."),
+        lazy_gettext("This must be the ID of a role: lowercase letters, digits, _ and -."),
     ),
-    "scope": _require(is_scope, lazy_gettext("Must be the name of a scope.")),
 }
 
 
@@ -323,9 +263,9 @@ _ROWS: tuple[tuple[str, SettingKind, Any, str], ...] = (
     ("authentication.sessions.reauthentication_seconds", Number(MINUTE, DAY), 600, lazy_gettext("How recent a sign-in must be for sensitive actions, such as viewing a secret or adding an administrator.")),
     ("authentication.sessions.max_per_user", Number(1, 1000), None, lazy_gettext("Maximum number of sessions per user. null means no limit.")),
     ("authentication.registration.mode", _choice("closed", "invite", "open"), "invite", lazy_gettext("How users join: not at all, by invitation, or also by signing up.")),
-    ("authentication.registration.allowed_email_domains", StringList(Text(253, "domain"), 100), [], lazy_gettext("Email domains that may sign up. Empty means any.")),
+    ("authentication.registration.allowed_email_domains", StringList(Text(253, format="domain"), 100), [], lazy_gettext("Email domains that may sign up. Empty means any.")),
     ("authentication.registration.verify_email", Boolean(), True, lazy_gettext("Users who sign up must verify their email address before they can sign in.")),
-    ("authentication.registration.default_roles", StringList(Text(40, "role"), 10), ["member"], lazy_gettext("Roles of users who sign up.")),
+    ("authentication.registration.default_roles", StringList(Text(40, format="role"), 10), ["member"], lazy_gettext("Roles of users who sign up.")),
     ("authentication.registration.invitation_ttl_seconds", Number(HOUR, 30 * DAY), 7 * DAY, lazy_gettext("How long an invitation can be accepted.")),
     ("authentication.recovery.password_reset", Boolean(), True, lazy_gettext("Users can reset a forgotten password by email.")),
     ("authentication.recovery.reset_ttl_seconds", Number(5 * MINUTE, DAY), 1800, lazy_gettext("Lifetime of a password reset link.")),
@@ -346,7 +286,7 @@ _ROWS: tuple[tuple[str, SettingKind, Any, str], ...] = (
     ("oauth.consent.members_may_allow", _choice("all", "verified", "none"), "all", lazy_gettext("Which clients members can allow without administrator approval.")),
     ("oauth.consent.remember_self_registered", Boolean(), False, lazy_gettext("Let confidential clients that registered themselves use prompt=none: consent is remembered and errors are redirected without a page. Reviewed clients don't need it.")),
     ("oauth.consent.ttl_seconds", Number(HOUR, 3650 * DAY), None, lazy_gettext("When users must consent again. null means never.")),
-    ("oauth.redirect_uris.allowed_hosts", StringList(Text(255, "host"), 100), [], lazy_gettext("Allowed hosts of redirect URIs. Empty means any.")),
+    ("oauth.redirect_uris.allowed_hosts", StringList(Text(255, format="host"), 100), [], lazy_gettext("Allowed hosts of redirect URIs. Empty means any.")),
     ("oauth.redirect_uris.max_per_client", Number(1, 100), 50, lazy_gettext("Maximum number of redirect URIs per client.")),
     ("oauth.clients.secret_display", _choice("reveal", "once"), "reveal", lazy_gettext("Whether secrets can be viewed again, or are shown once and not stored.")),
     ("oauth.clients.max_secrets", Number(2, 10), 5, lazy_gettext("Maximum number of active secrets per client. Rotation needs two.")),
@@ -362,17 +302,17 @@ _ROWS: tuple[tuple[str, SettingKind, Any, str], ...] = (
     ("oauth.require_dpop", Boolean(), False, lazy_gettext("Require DPoP-bound tokens (RFC 9449).")),
     ("oauth.signing.algorithm", _choice("RS256", "PS256", "ES256", "EdDSA"), "RS256", lazy_gettext("Signing algorithm of tokens unless a client requests another.")),
     ("oauth.signing.rotation_seconds", Number(7 * DAY, 730 * DAY), 90 * DAY, lazy_gettext("How often signing keys are rotated.")),
-    ("management_api.allowed_origins", StringList(Text(255, "origin"), 20), [], lazy_gettext("Web origins whose pages may call the management API (CORS), such as https://admin.example.com.")),
+    ("management_api.allowed_origins", StringList(Text(255, format="origin"), 20), [], lazy_gettext("Web origins whose pages may call the management API (CORS), such as https://admin.example.com.")),
     ("user_permissions.members_can_register_clients", Boolean(), False, lazy_gettext("Members can register and manage their own clients.")),
     ("user_permissions.members_can_edit_profile", Boolean(), True, lazy_gettext("Members can edit their name and profile.")),
     ("user_permissions.members_can_delete_account", Boolean(), False, lazy_gettext("Members can delete their own account.")),
     ("user_profile.attributes", AttributeList(), [], lazy_gettext("Custom attributes of users, which clients can receive as claims. The list is replaced as a whole.")),
     ("branding.display_name", Text(100), None, lazy_gettext("Name on pages and in emails for users. null means the organization's name.")),
     ("branding.logo", ServerManaged(LOGO_PATH, "Images are not loaded from a URL. Upload the image with PUT /organizations/{id}/logo, or send null to remove it."), None, lazy_gettext("Path of the logo on the sign-in page, which is uploaded and converted here.")),
-    ("branding.accent_color", Text(7, "color"), "#3347c9", lazy_gettext("Color of buttons on the sign-in page.")),
+    ("branding.accent_color", Text(7, format="color"), "#3347c9", lazy_gettext("Color of buttons on the sign-in page.")),
     ("branding.theme", _choice("auto", "light", "dark"), "auto", lazy_gettext("Whether pages are light or dark.")),
-    ("branding.support_email", Text(254, "email"), None, lazy_gettext("Email address for support.")),
-    ("branding.support_uri", Text(500, "uri"), None, lazy_gettext("URL of the support page.")),
+    ("branding.support_email", Text(254, format="email"), None, lazy_gettext("Email address for support.")),
+    ("branding.support_uri", Text(500, format="uri"), None, lazy_gettext("URL of the support page.")),
     ("branding.login_message", Text(500, multiline=True), None, lazy_gettext("Message on the sign-in page.")),
     ("localization.default_locale", _choice(*LANGUAGES), ENGLISH, lazy_gettext("Default language of pages and emails.")),
     ("limits.client_requests_per_minute", Number(10, 10_000_000), None, lazy_gettext("Requests that a client may send in a minute, at its OAuth endpoints and the management API. null means no limit.")),
@@ -392,36 +332,28 @@ LIMITS = "limits."
 """The beginning of the paths that only instance administrators can change."""
 SETTINGS: dict[str, Setting] = {row[0]: Setting(*row) for row in _ROWS}
 
-# The fields of one role under user_permissions.roles.
-ROLE_FIELDS: dict[str, SettingKind] = {
-    "name": Text(60),
-    "description": Text(300),
-    "permissions": StringList(Text(165, "permission"), 100),
-}
 
-# The fields of one entry of user_profile.attributes.
-ATTRIBUTE_FIELDS: dict[str, SettingKind] = {
-    "key": Text(40, "attribute"),
-    "name": Text(100),
-    "type": Choice(attributes.TYPES),
-    "choices": StringList(Text(attributes.MAX_ITEM), 100),
-    "required": Boolean(),
-    "editable_by": Choice(attributes.EDITORS),
-    "scope": Text(128, "scope"),
-}
-_FIELD_DESCRIPTIONS = {
-    "key": "The permanent ID of the attribute, as in `attributes` of a user.",
-    "name": "The name that people see.",
-    "description": "What the role is for.",
-    "permissions": "Scopes of the management API that the role grants.",
-    "type": "The type of its values.",
-    "choices": "The only values that are allowed. Of strings and lists.",
-    "required": "Whether users are asked for it.",
-    "editable_by": "Who can change it.",
-    "scope": "The scope that releases it to clients.",
-}
+def _permission_problem(value: str) -> FieldProblem | None:
+    if is_permission_name(value):
+        return None
+    if value in ROOT_ONLY:
+        message = lazy_gettext("This permission is reserved for the root organization.")
+    else:
+        message = f"There is no such permission.{suggestion(value, sorted(ORGANIZATION_PERMISSIONS))}"
+    return FieldProblem("invalid_format", message)
 
 
-def fields_schema(fields: Mapping[str, SettingKind]) -> dict[str, Any]:
-    """Return the properties of a role or an attribute as JSON Schema."""
-    return {name: kind.schema() | {"description": _FIELD_DESCRIPTIONS[name]} for name, kind in fields.items()}
+class RoleFields(Struct):
+    """The fields of one role under ``user_permissions.roles``."""
+
+    name: Annotated[str, shapes.Text(60), shapes.described("The name that people see.")]
+    description: Annotated[str, shapes.Text(300), shapes.described("What the role is for.")]
+    permissions: Annotated[
+        tuple[Annotated[str, shapes.Text(165), shapes.Rule(_permission_problem)], ...],
+        shapes.Items(100),
+        shapes.described("Scopes of the management API that the role grants."),
+    ]
+
+
+RoleChange = shapes.create_shape("RoleChange", RoleFields)
+ROLE_FIELDS = tuple(RoleChange.model_fields)

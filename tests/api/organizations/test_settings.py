@@ -65,7 +65,7 @@ def test_unknown_locale_is_rejected(http: FlaskClient, make: Factory) -> None:
     headers, path = bearer_header(make.bearer(acme)), f"/organizations/{acme.slug}/settings"
     refused = http.put(path, json={"localization": {"default_locale": "pt-BR"}}, headers=headers)
     assert refused.status_code == 400
-    assert refused.get_json()["errors"][0]["message"] == "Must be one of: en, de."
+    assert refused.get_json()["errors"][0]["message"] == "This must be one of: en, de."
 
 
 def test_stale_version_is_412_and_lock_out_is_409(http: FlaskClient, make: Factory) -> None:
