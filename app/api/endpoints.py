@@ -48,13 +48,6 @@ class Query(Struct, frozen=True):
     description: str
 
 
-class NamedSchema(Struct, frozen=True):
-    """A component of the OpenAPI document that is not generated from a model; built on the first request."""
-
-    name: str
-    build: Callable[[], JsonSchema]
-
-
 class Endpoint(Struct, frozen=True, kw_only=True):
     """One operation of the API.
 
@@ -70,7 +63,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     scope: str | None
     returns: Any
     query: Sequence[Query] = ()
-    body: type[Shape] | NamedSchema | JsonSchema | None = None
+    body: type[Shape] | JsonSchema | None = None
     is_body_optional: bool = False
     media: Mapping[str, JsonSchema] = field(default_factory=dict)
     is_page: bool = False
@@ -265,7 +258,10 @@ def object_schema(required: Iterable[str] = (), *, closed: bool = False, **prope
 
 
 def component(name: str, schema: JsonSchema) -> JsonSchema:
-    """Return a schema that becomes a component of the document, after which generators name their classes."""
+    """Return a schema that becomes a component of the document, after which generators name their classes.
+
+    It takes the place of a model where none can be declared. ``reference`` refers to it and to models by name.
+    """
     return {"component": name, "schema": schema}
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from flask import Response, request
 
-from app.api.endpoints import Endpoint, NamedSchema, add_endpoint, api, object_schema, reference
+from app.api.endpoints import Endpoint, add_endpoint, api, component, object_schema
 from app.api.representations import Representation
 from app.operations.audit import leaked_secrets
 from app.rules.actor import Actor
@@ -16,14 +16,17 @@ from app.web.json_api import envelope, query_parameters, read_value
 from app.web.request_log import request_id
 
 _TEXT = {"type": "string"}
-_REPORT = object_schema(
-    ["token"],
-    token={"type": "string", "minLength": 1, "description": "The complete string that was found."},
-    type={**_TEXT, "description": "What the scanner calls it."},
-    url={**_TEXT, "description": "Where it was found. The query string is not stored."},
-    source={**_TEXT, "description": "What it was found in, such as `commit`."},
-) | {"description": "In the format of secret scanners. Other properties are ignored."}
-LEAK_REPORT = NamedSchema("LeakReport", lambda: _REPORT)
+_REPORT = component(
+    "LeakReport",
+    object_schema(
+        ["token"],
+        token={"type": "string", "minLength": 1, "description": "The complete string that was found."},
+        type={**_TEXT, "description": "What the scanner calls it."},
+        url={**_TEXT, "description": "Where it was found. The query string is not stored."},
+        source={**_TEXT, "description": "What it was found in, such as `commit`."},
+    )
+    | {"description": "In the format of secret scanners. Other properties are ignored."},
+)
 
 
 class AcceptedLeakReports(Representation):
@@ -59,7 +62,7 @@ add_endpoint(
             "description": "A single report is accepted without the array too.",
             "minItems": 1,
             "maxItems": MAX_REPORTS,
-            "items": reference("LeakReport"),
+            "items": _REPORT,
         },
         returns=AcceptedLeakReports,
         status=202,

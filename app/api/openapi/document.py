@@ -10,12 +10,10 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 from pydantic_core import core_schema
 
-from app.api.audit.leak_reports import LEAK_REPORT
 from app.api.endpoints import (
     ENDPOINTS,
     Endpoint,
     JsonSchema,
-    NamedSchema,
     camel_case,
     component,
     documented_name,
@@ -26,7 +24,7 @@ from app.api.endpoints import (
     reference,
 )
 from app.api.openapi import components, oauth, service, webhook_events
-from app.api.organizations.settings import SETTINGS_CHANGE_SCHEMA, SettingsRole
+from app.api.organizations.settings import SettingsRole
 from app.config import VERSION
 from app.rules.directory.attributes import UserAttribute
 
@@ -266,28 +264,22 @@ def _meta(endpoint: Endpoint) -> tuple[JsonSchema | None, bool]:
 
 
 def _schema_of(declared: Any) -> JsonSchema:
-    """Return the schema of what an endpoint takes or returns; models and named schemas are references."""
+    """Return the schema of what an endpoint takes or returns; models are references."""
     if get_origin(declared) is list:
         return {"type": "array", "items": _schema_of(get_args(declared)[0])}
     if declared is str:
         return {"type": "string"}
-    if isinstance(declared, dict):
-        return declared
-    name = declared.name if isinstance(declared, NamedSchema) else declared.__name__
-    return reference(name)
+    return declared if isinstance(declared, dict) else reference(declared.__name__)
 
 
 def _schemas() -> JsonSchema:
     # Parts of other schemas.
     parts: tuple[type[BaseModel], ...] = (components.ErrorResponse, SettingsRole, UserAttribute)
     models = {model.__name__: model for model in parts}
-    named = {schema.name: schema for schema in (SETTINGS_CHANGE_SCHEMA, LEAK_REPORT)}
     for endpoint in ENDPOINTS:
         for declared in (endpoint.body, endpoint.returns, endpoint.meta):
             inner = get_args(declared)[0] if get_origin(declared) is list else declared
-            if isinstance(inner, NamedSchema):
-                named[inner.name] = inner
-            elif isinstance(inner, type) and issubclass(inner, BaseModel):
+            if isinstance(inner, type) and issubclass(inner, BaseModel):
                 models[inner.__name__] = inner
     _, generated = models_json_schema(
         [(model, "validation") for model in models.values()],
@@ -297,13 +289,12 @@ def _schemas() -> JsonSchema:
     definitions: JsonSchema = generated["$defs"]
     for schema in definitions.values():
         schema.pop("title", None)
-    own = {schema.name: schema.build() for schema in named.values()}
     envelopes = {
         _envelope_name(endpoint): _envelope(endpoint)
         for endpoint in ENDPOINTS
         if endpoint.response_media == "application/json"
     }
-    schemas = definitions | own | envelopes | oauth.SCHEMAS | service.SCHEMAS | webhook_events.SCHEMAS
+    schemas = definitions | envelopes | oauth.SCHEMAS | service.SCHEMAS | webhook_events.SCHEMAS
     for name, description in components.DESCRIPTIONS.items():
         schemas[name] = schemas[name] | {"description": description}
     return schemas

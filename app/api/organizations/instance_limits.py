@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from flask import Response
 
-from app.api.endpoints import Body, Endpoints, JsonSchema, NamedSchema, component, nullable, pascal_case
+from app.api.endpoints import Body, Endpoints, JsonSchema, component, nullable, pascal_case
 from app.api.organizations.settings import DRY_RUN, VersionMeta
 from app.api.representations import Count, Representation, Source, optional
 from app.operations.organizations import instance_limits
@@ -38,11 +38,6 @@ class InstanceLimitsMeta(VersionMeta):
         optional()
     )
     impact: Annotated[InstanceLimitsImpact, described("Only for a dry run.")] = optional()
-
-
-def _limit_schema(path: str) -> JsonSchema:
-    """Return the component of a limit, the same for reading and changing it."""
-    return component(pascal_case(path, "limit"), _limit_object(path))
 
 
 def _limit_object(path: str) -> JsonSchema:
@@ -77,22 +72,27 @@ def _limit_object(path: str) -> JsonSchema:
     }
 
 
-def _limits_schema() -> JsonSchema:
-    return {
+# A limit is the same component for reading and changing it.
+_BY_PATH = {path: component(pascal_case(path, "limit"), _limit_object(path)) for path in BOUNDABLE}
+_LIMITS = component(
+    "InstanceLimits",
+    {
         "type": "object",
         "description": "Limits by path of a setting. A number has a `min` and a `max`. An organization whose own value "
         "is not among the `allowed` values has the first of them.",
-        "properties": {path: _limit_schema(path) for path in BOUNDABLE},
+        "properties": _BY_PATH,
         "additionalProperties": False,
-    }
-
-
-def _limits_change_schema() -> JsonSchema:
-    properties = {path: nullable(_limit_schema(path)) for path in BOUNDABLE}
-    return {"type": "object", "properties": properties, "additionalProperties": False}
-
-
-_LIMITS = NamedSchema("InstanceLimits", _limits_schema)
+    },
+)
+_LIMITS_CHANGE = component(
+    "InstanceLimitsChange",
+    {
+        "type": "object",
+        "description": "The limits to change. Omitted limits stay, and null removes one.",
+        "properties": {path: nullable(limit) for path, limit in _BY_PATH.items()},
+        "additionalProperties": False,
+    },
+)
 
 
 @endpoints.get(
@@ -114,7 +114,7 @@ def get_instance_limits(context: ApiContext) -> object:
     "/instance/settings-limits",
     scope="instance:write",
     query=(DRY_RUN,),
-    body=NamedSchema("InstanceLimitsChange", _limits_change_schema),
+    body=_LIMITS_CHANGE,
     returns=_LIMITS,
     meta=InstanceLimitsMeta,
     names_organization=False,

@@ -12,7 +12,6 @@ from app.api.endpoints import (
     Body,
     Endpoints,
     JsonSchema,
-    NamedSchema,
     boolean_query,
     component,
     nullable,
@@ -140,10 +139,11 @@ def _settings_schema() -> JsonSchema:
         value = setting.kind.schema()
         return value if setting.default is not None else nullable(value)
 
-    return _document_schema(schema, roles, is_complete=True)
+    about = "All settings of an organization, with defaults and instance limits applied."
+    return _document_schema(schema, roles, is_complete=True) | {"description": about}
 
 
-def settings_change_schema() -> JsonSchema:
+def _settings_change_schema() -> JsonSchema:
     """Return the schema of a change: every setting may be left out, and null restores its default."""
     roles = {
         "type": "object",
@@ -151,7 +151,9 @@ def settings_change_schema() -> JsonSchema:
         "additionalProperties": nullable(reference(RoleChange.__name__)),
         "maxProperties": MAX_ROLES,
     }
-    return _document_schema(lambda setting: nullable(setting.kind.schema()), roles, is_complete=False)
+    about = "The settings to change. Omitted settings keep their values, and null restores the default."
+    changes = _document_schema(lambda setting: nullable(setting.kind.schema()), roles, is_complete=False)
+    return changes | {"description": about}
 
 
 def _document_schema(
@@ -185,8 +187,8 @@ def _section(leaves: Mapping[str, JsonSchema], *, is_complete: bool, above: str 
     return {"type": "object", "properties": properties, "additionalProperties": False, **required}
 
 
-SETTINGS_SCHEMA = NamedSchema("Settings", _settings_schema)
-SETTINGS_CHANGE_SCHEMA = NamedSchema("SettingsChange", settings_change_schema)
+SETTINGS_SCHEMA = component("Settings", _settings_schema())
+SETTINGS_CHANGE_SCHEMA = component("SettingsChange", _settings_change_schema())
 
 
 @endpoints.get(
