@@ -55,6 +55,11 @@ class Actor(Struct, frozen=True):
             "anonymous", organization_id, organization_id, ip_address=ip_address, request_id=request_id
         )
 
+    @property
+    def author(self) -> str | None:
+        """The label as rows keep it that the actor makes or changes: 200 characters, or None without one."""
+        return self.label[:200] or None
+
     def acting_in(self, organization_id: str, permissions: frozenset[str]) -> Actor:
         """Return the same actor in another organization that was named explicitly. Only root may do this."""
         return replace(self, organization_id=organization_id, permissions=permissions)

@@ -185,7 +185,7 @@ def create_webhook(actor: Actor, sent: Mapping[str, Any]) -> SignedWebhook:
         sealed_secret=keyring.seal(actor.organization_id, secret.encode(), sealing_context(row_id)),
         version=1,
         created_at=now,
-        created_by=actor.label[:200] or None,
+        created_by=actor.author,
         updated_at=now,
     )
     db.session.add(row)

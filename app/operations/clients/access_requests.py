@@ -119,7 +119,7 @@ def request_access(actor: Actor, client_id: str, resource_id: str, fields: Mappi
             scopes=sorted(scopes),
             reason=reason,
             created_at=clock.now(),
-            created_by=actor.label[:200] or None,
+            created_by=actor.author,
             created_by_user_id=actor.user_id,
         )
     )

@@ -262,4 +262,4 @@ def _update(row: ClientAccess, status: str) -> Any:
 
 
 def _decision(actor: Actor) -> dict[str, Any]:
-    return {"decided_at": clock.now(), "decided_by": actor.label[:200] or None}
+    return {"decided_at": clock.now(), "decided_by": actor.author}

@@ -290,7 +290,7 @@ def _register(
         id=new_id(),
         version=1,
         created_at=now,
-        created_by=actor.label[:200] or None,
+        created_by=actor.author,
         created_by_user_id=actor.user_id,
         updated_at=now,
         source=source,
@@ -460,6 +460,6 @@ def decision_columns(actor: Actor, status: str) -> dict[str, Any]:
         "status": status,
         "is_open": None,
         "decided_at": now,
-        "decided_by": actor.label[:200] or None,
+        "decided_by": actor.author,
         "expires_at": now + DECIDED_RETENTION,
     }

@@ -165,7 +165,7 @@ def _revoke(actor: Actor, row: Credential) -> bool:
     changed = count_changed(
         update(Credential)
         .where(has_key(Credential, row.organization_id, row.id), Credential.revoked_at.is_(None))
-        .values(revoked_at=now, revoked_by=actor.label[:200] or None, sealed=None)
+        .values(revoked_at=now, revoked_by=actor.author, sealed=None)
     )
     return changed == 1
 

@@ -128,7 +128,7 @@ def add_credential(
         if can_reveal_secrets(organization.settings)
         else None,
         created_at=now,
-        created_by=actor.label[:200] or None,
+        created_by=actor.author,
         expires_at=expires_at or _default_expiry(organization.settings, now),
     )
     db.session.add(row)
@@ -189,7 +189,7 @@ def revoke_all_secrets(actor: Actor, client: Client) -> int:
     return count_changed(
         update(Credential)
         .where(is_active_credential(client, now))
-        .values(revoked_at=now, revoked_by=actor.label[:200] or None, sealed=None)
+        .values(revoked_at=now, revoked_by=actor.author, sealed=None)
     )
 
 

@@ -104,7 +104,7 @@ def create_registration_token(actor: Actor, fields: Mapping[str, Any]) -> NewReg
         max_uses=terms.max_uses,
         uses=0,
         created_at=now,
-        created_by=actor.label[:200] or None,
+        created_by=actor.author,
         expires_at=terms.expires_at,
     )
     db.session.add(row)

@@ -243,7 +243,7 @@ def _add(actor: Actor, row: Resource, words: ScopeWords) -> None:
             description=words.description,
             resource_id=row.id,
             created_at=clock.now(),
-            created_by=actor.label[:200] or None,
+            created_by=actor.author,
         )
     )
     audit.record(actor, "scope.added", "scope", words.name[:64])

@@ -161,7 +161,7 @@ def define_resource(actor: Actor, fields: Mapping[str, Any]) -> ResourceRecord:
         id=new_id(),
         version=1,
         created_at=now,
-        created_by=actor.label[:200] or None,
+        created_by=actor.author,
         created_by_user_id=actor.user_id,
         updated_at=now,
         **_to_columns(wanted),

@@ -185,7 +185,7 @@ def add_scopes(actor: Actor, names: Iterable[str]) -> list[str]:
                         id=new_id(),
                         name=name,
                         created_at=clock.now(),
-                        created_by=actor.label[:200],
+                        created_by=actor.author,
                     )
                 )
     except IntegrityError as error:

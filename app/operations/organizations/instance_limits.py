@@ -114,7 +114,7 @@ def update_instance_limits(
 
 def _store(actor: Actor, row: InstanceLimits | None, bounds: dict[str, Any], mfa_changed: bool) -> None:
     now = clock.now()
-    values = {"bounds": bounds, "updated_at": now, "updated_by": actor.label[:200]}
+    values = {"bounds": bounds, "updated_at": now, "updated_by": actor.author}
     if mfa_changed:
         values["factor_demanded_at"] = now if _MFA in bounds else None
     if row is not None:

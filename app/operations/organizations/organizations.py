@@ -80,7 +80,7 @@ def insert_organization(
         settings=dict(overrides or {}),
         data_key=keyring.new_data_key(key),
         created_at=now,
-        created_by=actor.label[:200],
+        created_by=actor.author,
         updated_at=now,
     )
     with savepoint(on_duplicate=slug_taken_error(slug)):

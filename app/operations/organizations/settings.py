@@ -314,7 +314,7 @@ def store_settings(
             settings=overrides,
             settings_version=Organization.settings_version + 1,
             settings_updated_at=clock.now(),
-            settings_updated_by=actor.label[:200],
+            settings_updated_by=actor.author,
             version=Organization.version + 1,
         )
     )

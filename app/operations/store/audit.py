@@ -63,7 +63,7 @@ def record(
         "action": action,
         "actor_kind": actor.kind,
         "actor_id": actor_public_id(actor),
-        "actor_label": actor.label[:200],
+        "actor_label": actor.author or "",
         "actor_organization": actor.home_organization_id,
         "target_type": target_type,
         "target_id": target_id,

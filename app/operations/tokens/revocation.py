@@ -303,7 +303,7 @@ def draft_receipt(
         reason=order.reason,
         counts=counts,
         created_at=clock.now(),
-        created_by=actor.label[:200] or None,
+        created_by=actor.author,
         created_by_id=actor_public_id(actor),
     )
 

@@ -123,7 +123,7 @@ def assign_app_role(actor: Actor, client_id: str, fields: Mapping[str, Any]) -> 
                 user_id=user_id,
                 group_id=group_id,
                 created_at=clock.now(),
-                created_by=actor.label[:200] or None,
+                created_by=actor.author,
             )
         )
     record = _to_record(db.session.execute(_select(client).where(AppRoleAssignment.id == row_id)).one())

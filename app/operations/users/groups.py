@@ -166,7 +166,7 @@ def create_group(actor: Actor, slug: str, fields: Mapping[str, Any]) -> GroupRec
         id=current_unit_of_work().stable_value(f"group {values['name']}", new_id),
         version=1,
         created_at=now,
-        created_by=inside.label[:200] or None,
+        created_by=inside.author,
         updated_at=now,
         name_key=name_key(values["name"]),
         **{"description": "", **values},
@@ -292,7 +292,7 @@ def join_group(actor: Actor, group_id: UUID, user: UserSnapshot) -> GroupMember:
         group_id=group_id,
         user_id=user.id,
         created_at=clock.now(),
-        created_by=actor.label[:200] or None,
+        created_by=actor.author,
     )
     duplicate = Conflict("This user is already a member of the group.", code="already_member")
     with savepoint(on_duplicate=duplicate):

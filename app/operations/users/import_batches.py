@@ -351,7 +351,7 @@ def _create_users(part: ImportPart, imported_users: Sequence[ImportedUser]) -> N
             "user_id": user_id,
             "role": role,
             "created_at": now,
-            "created_by": part.importer.label[:200],
+            "created_by": part.importer.author,
         }
         for user_id, imported in zip(ids, imported_users, strict=True)
         for role in imported.roles
@@ -364,7 +364,7 @@ def _create_users(part: ImportPart, imported_users: Sequence[ImportedUser]) -> N
             "group_id": group_id,
             "user_id": user_id,
             "created_at": now,
-            "created_by": part.importer.label[:200] or None,
+            "created_by": part.importer.author,
         }
         for user_id, imported in zip(ids, imported_users, strict=True)
         for group_id in _groups_of(part, imported)

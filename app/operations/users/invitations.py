@@ -180,7 +180,7 @@ def create_invitation(
         name=name,
         role=role,
         created_at=now,
-        created_by=inside.label[:200],
+        created_by=inside.author,
         created_by_id=audit.actor_public_id(inside),
         expires_at=now + timedelta(seconds=invitation_lifetime_seconds(organization)),
         is_mailed=emails.is_possible(),

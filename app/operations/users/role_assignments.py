@@ -96,7 +96,7 @@ def assign_role(
                 user_id=user_id,
                 role=role,
                 created_at=clock.now(),
-                created_by=actor.label[:200],
+                created_by=actor.author,
             )
         )
     audit.record(
