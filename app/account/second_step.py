@@ -15,7 +15,6 @@ from werkzeug.wrappers import Response
 from app.account.context import account, organization_page, return_parameters
 from app.account.forms import AuthenticatorAppForm, CodeForm, PasskeyForm, RecoveryCodeForm, SignInForm
 from app.account.sign_in import (
-    anonymous_actor,
     continue_sign_in,
     current_browser,
     destination_of,
@@ -47,7 +46,7 @@ from app.operations.sign_in.pending_sign_ins import (
 from app.operations.sign_in.sign_in import SecondStepRequired, postpone_enrollment
 from app.rules.errors import Conflict, DomainError, InvalidInput
 from app.rules.sign_in.second_factors import MfaRequirement, allowed_methods
-from app.web.browser_session import browser_id, own_path, set_sign_in
+from app.web.browser_session import anonymous_actor, browser_id, own_path, set_sign_in
 from app.web.flash import flash, take_flash
 from app.web.headers import page_class
 from app.web.qr_codes import qr_svg

@@ -26,7 +26,6 @@ from app.operations.sign_in.passkey_sign_in import (
 from app.operations.sign_in.sessions import end_session
 from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn, SignInRefused, sign_in
 from app.operations.users.sign_up import next_registration_step
-from app.rules.actor import Actor
 from app.rules.errors import NotFound, OrganizationMoving
 from app.rules.sign_in.second_factors import MfaRequirement
 from app.rules.users.profile import is_registration_open
@@ -221,11 +220,6 @@ def current_browser(organization: OrganizationSnapshot) -> Browser:
         sign_in_token(organization.id),
         known_browser(organization.id),
     )
-
-
-def anonymous_actor(organization: OrganizationSnapshot) -> Actor:
-    """Return the actor of a request before the sign-in is complete."""
-    return Actor.anonymous(organization.id, request.remote_addr, request_id())
 
 
 def pending_request(organization: OrganizationSnapshot) -> AuthorizationRequestRecord | None:

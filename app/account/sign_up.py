@@ -16,7 +16,6 @@ from app.account.forms import (
     password_help,
 )
 from app.account.sign_in import (
-    anonymous_actor,
     continue_sign_in,
     current_browser,
     open_request,
@@ -37,6 +36,7 @@ from app.operations.users.registrations import RegistrationEnded, confirm_regist
 from app.operations.users.sign_up import register_user, require_registration_open
 from app.rules.errors import Conflict, InvalidInput, TooManyRequests
 from app.rules.sign_in.passkeys import InvalidPasskeyResponse
+from app.web.browser_session import anonymous_actor
 from app.web.headers import page_class
 from app.web.languages import page_language
 from app.web.request_log import request_id

@@ -58,10 +58,15 @@ from app.rules.errors import (
 )
 from app.rules.scopes import is_sensitive_scope, restrict_scopes
 from app.web.branding import logo_of, render_branded
-from app.web.browser_session import browser_id, has_session_cookie, session_for
+from app.web.browser_session import (
+    actor_of_session,
+    anonymous_actor,
+    browser_id,
+    has_session_cookie,
+    session_for,
+)
 from app.web.headers import page_class
 from app.web.languages import apply_ui_locales, translate
-from app.web.request_log import request_id
 
 _PAGES = {
     Step.SIGN_IN: "login",
@@ -332,8 +337,8 @@ def _is_from_another_site() -> bool:
 
 def _actor(client: ClientSnapshot, session: SessionRecord | None) -> Actor:
     if session is not None:
-        return session.actor(ip_address=request.remote_addr, request_id=request_id())
-    return Actor.anonymous(client.organization.id, request.remote_addr, request_id())
+        return actor_of_session(session)
+    return anonymous_actor(client.organization)
 
 
 def consent_words(

@@ -52,10 +52,9 @@ from app.rules.errors import (
     UnauthorizedClient,
 )
 from app.web.branding import render_branded
-from app.web.browser_session import current_sessions, session_for
+from app.web.browser_session import actor_of_session, current_sessions, session_for
 from app.web.headers import page_class
 from app.web.languages import gettext, ngettext, translate
-from app.web.request_log import request_id
 
 MAX_DRAWS = 5
 _SEE_OTHER = 303
@@ -194,7 +193,7 @@ def decide() -> Response:
     session = session_for(organization.id)
     if session is None:
         return _sign_in(organization, _readable(typed))
-    actor = session.actor(ip_address=request.remote_addr, request_id=request_id())
+    actor = actor_of_session(session)
     try:
         found = device_codes.find_device_request(actor, typed)
         return _step(actor, session, found, request.form.get("decision", ""))

@@ -23,7 +23,6 @@ from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.grants import signing_keys
 from app.operations.organizations import branding
 from app.operations.tokens import introspection, published_status_lists
-from app.rules.actor import Actor
 from app.rules.authorization import interaction
 from app.rules.authorization.authorization_request import METHOD, PROMPTS, RESPONSE_MODES
 from app.rules.clients import client_assertions, dpop
@@ -71,9 +70,7 @@ def document_of(organization: OrganizationSnapshot) -> dict[str, Any]:
         "end_session_endpoint": f"{issuer}/oauth/logout",
         "backchannel_logout_supported": True,
         "backchannel_logout_session_supported": True,
-        "scopes_supported": [
-            scope.name for scope in scopes.list_offered_scopes(Actor.anonymous(organization.id))
-        ],
+        "scopes_supported": list(scopes.list_public_scopes(organization.id)),
         "response_types_supported": list(RESPONSE_TYPES),
         "response_modes_supported": list(RESPONSE_MODES),
         "grant_types_supported": grant_types,

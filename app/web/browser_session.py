@@ -110,7 +110,7 @@ def load_signed_in_user(_request: object) -> SignedInUser | None:
         view = session_for(actor.home_organization_id)
         return SignedInUser(view, actor, organization) if view is not None else None
     view = session_for(organization.id)
-    return SignedInUser(view, _actor_of(view), organization) if view is not None else None
+    return SignedInUser(view, actor_of_session(view), organization) if view is not None else None
 
 
 def redirect_to_sign_in() -> Response:
@@ -202,18 +202,28 @@ def actor_for(organization: OrganizationSnapshot) -> Actor:
     own = session_for(organization.id)
     if own is not None:
         note(organization=organization.slug, actor=public_id("usr", own.user_id))
-    actor = _actor_of(own) if own is not None else None
+    actor = actor_of_session(own) if own is not None else None
     if actor is None or not actor.permissions:
         root_actor = _root_actor(organization)
         if root_actor is not None:
             return root_actor
-    return actor or Actor.anonymous(organization.id, request.remote_addr, request_id())
+    return actor or anonymous_actor(organization)
+
+
+def anonymous_actor(organization: OrganizationSnapshot) -> Actor:
+    """Return the actor of a request without a session, or before the sign-in is complete."""
+    return Actor.anonymous(organization.id, request.remote_addr, request_id())
+
+
+def actor_of_session(session: SessionRecord) -> Actor:
+    """Return the actor of a request with this session."""
+    return session.actor(ip_address=request.remote_addr, request_id=request_id())
 
 
 def account_actor(organization_id: str) -> Actor | None:
     """Return the actor of the session at the organization itself, or None; a session at root does not count."""
     own = session_for(organization_id)
-    return _actor_of(own) if own is not None else None
+    return actor_of_session(own) if own is not None else None
 
 
 def sign_in_token(organization_id: str) -> str | None:
@@ -341,10 +351,6 @@ def _refuse_other_sites() -> None:
         check_origin()
 
 
-def _actor_of(view: SessionRecord) -> Actor:
-    return view.actor(ip_address=request.remote_addr, request_id=request_id())
-
-
 def _root_actor(organization: OrganizationSnapshot) -> Actor | None:
     if organization.is_root:
         return None
@@ -358,7 +364,7 @@ def _root_actor(organization: OrganizationSnapshot) -> Actor | None:
     permissions = get_user_permissions(organization, root.id, view.user_id)
     if not permissions:
         return None
-    return _actor_of(view).acting_in(organization.id, permissions)
+    return actor_of_session(view).acting_in(organization.id, permissions)
 
 
 def _prefix(config: Config) -> str:

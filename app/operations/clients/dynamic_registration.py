@@ -251,8 +251,7 @@ def _build_registration(actor: Actor, client_id: str, access_token: str) -> Regi
 
 
 def _offer(organization: OrganizationSnapshot) -> Offer:
-    offered = scopes.list_offered_scopes(Actor.anonymous(organization.id))
-    return Offer.of(organization.settings, tuple(scope.name for scope in offered))
+    return Offer.of(organization.settings, scopes.list_public_scopes(organization.id))
 
 
 @read

@@ -177,7 +177,8 @@ def _read(organization: OrganizationSnapshot, client_id: str) -> _Document:
         raise DocumentRefused("There is no app metadata at this URL.")
     try:
         metadata = document_metadata(client_id, load_object(reply.body))
-        fields = as_fields(metadata, _offered_features(organization))
+        names = scopes.list_public_scopes(organization.id)
+        fields = as_fields(metadata, Offer.of(organization.settings, names, apis_by_default=True))
     except DomainError as error:
         raise _document_error(error) from error
     now = clock.now()
@@ -187,12 +188,6 @@ def _read(organization: OrganizationSnapshot, client_id: str) -> _Document:
 def _document_error(error: DomainError) -> DocumentRefused:
     words = refusal_words(error) if isinstance(error, InvalidInput) else error.description
     return DocumentRefused(f"The app's metadata cannot be used. {words}")
-
-
-def _offered_features(organization: OrganizationSnapshot) -> Offer:
-    offered = scopes.list_offered_scopes(Actor.anonymous(organization.id))
-    names = tuple(scope.name for scope in offered)
-    return Offer.of(organization.settings, names, apis_by_default=True)
 
 
 def _register_or_find(actor: Actor, client_id: str, address_digest: bytes, document: _Document) -> UUID:

@@ -99,6 +99,11 @@ def list_offered_scopes(actor: Actor, *, also: Collection[str] = ()) -> list[Sco
     return [_record(scope, resource_name) for scope, resource_name in rows]
 
 
+def list_public_scopes(organization_id: str) -> tuple[str, ...]:
+    """List the names of the scopes that anyone can choose for a client."""
+    return tuple(scope.name for scope in list_offered_scopes(Actor.anonymous(organization_id)))
+
+
 @read
 def search_scopes(
     actor: Actor, page_request: PageRequest = PageRequest(), *, query: str | None = None
