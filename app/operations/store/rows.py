@@ -61,13 +61,11 @@ def read_page(
     The last column is unique; an id is encoded as text in the key. ``read_rows`` executes the statement, whose ids are
     all below the second argument; by default it is executed here. Raises InvalidInput for a cursor of another list.
     """
-    after = request.after
-    statement = statement.order_by(*(column.desc() if descending else column for column in columns))
+    after, last = request.after, None
     if after is not None:
         values = zip(_values(columns, after), columns, strict=True)
         last = [literal(value, column.type) for value, column in values]
-        statement = statement.where(_is_after(columns, last, descending=descending))
-    statement = statement.limit(request.size + 1)
+    statement = _in_order(statement, columns, last, descending=descending).limit(request.size + 1)
     if read_rows is None or after is None:
         rows = db.session.execute(statement).all()
     else:
@@ -98,12 +96,10 @@ class PageQuery:
     def _compile(
         self, given: frozenset[str], columns: tuple[Any, ...], descending: bool, has_last: bool
     ) -> CompiledQuery:
-        statement = self._select_rows(given).order_by(
-            *(column.desc() if descending else column for column in columns)
+        last = [bindparam(f"last_{index}", type_=column.type) for index, column in enumerate(columns)]
+        statement = _in_order(
+            self._select_rows(given), columns, last if has_last else None, descending=descending
         )
-        if has_last:
-            last = [bindparam(f"last_{index}", type_=column.type) for index, column in enumerate(columns)]
-            statement = statement.where(_is_after(columns, last, descending=descending))
         return CompiledQuery(statement.limit(bindparam("limit", type_=Integer)))
 
 
@@ -114,9 +110,15 @@ def _page(rows: Sequence[Any], columns: Sequence[Any], limit: int) -> Page[Any]:
     return Page(items, _sort_key(rows[limit - 1], columns) if len(rows) > limit else None)
 
 
-def _is_after(columns: Sequence[Any], last: Sequence[Any], *, descending: bool) -> Any:
+def _in_order(
+    statement: Select[Any], columns: Sequence[Any], last: Sequence[Any] | None, *, descending: bool
+) -> Select[Any]:
+    """Return the statement in the order of the columns, with only the rows after the one with the values ``last``."""
+    statement = statement.order_by(*(column.desc() if descending else column for column in columns))
+    if last is None:
+        return statement
     here, there = (columns[0], last[0]) if len(columns) == 1 else (tuple_(*columns), tuple_(*last))
-    return here < there if descending else here > there
+    return statement.where(here < there if descending else here > there)
 
 
 def slice_page(records: Sequence[T], key: str, request: PageRequest) -> Page[T]:
