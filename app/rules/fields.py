@@ -37,6 +37,10 @@ class FieldProblem(Struct, frozen=True):
     code: str
     message: str
 
+    def at(self, field: str) -> FieldError:
+        """Return the problem as the error of a field."""
+        return FieldError(field, self.code, self.message)
+
 
 class ValidationErrors:
     """The invalid fields of one request, with the first error found for each."""
@@ -56,9 +60,7 @@ class ValidationErrors:
 
     def add_choice(self, field: str, value: object, allowed: Collection[str]) -> None:
         """Add an error unless the value is one of those allowed."""
-        if value not in allowed:
-            message = lazy_gettext("This must be one of: %(choices)s.", choices=", ".join(allowed))
-            self.add(field, "not_allowed", message)
+        self.add_problem(field, choice_problem(value, allowed))
 
     def has_error(self, field: str) -> bool:
         """Return whether the field, or something inside it, is invalid."""
@@ -113,9 +115,7 @@ def text_problem(
     words around them. ``multiline`` allows line feeds.
     """
     if not isinstance(value, str):
-        return FieldProblem(
-            "wrong_type", lazy_gettext("This must be a string, not %(type)s.", type=type_name(value))
-        )
+        return wrong_type("a string", value)
     if len(value) > max_length:
         return FieldProblem(
             "too_long",
@@ -141,6 +141,20 @@ def text_problem(
     if _has_stacked_marks(value):
         return FieldProblem("forbidden_character", "Use fewer accents or marks on one character.")
     return None
+
+
+def choice_problem(value: object, allowed: Collection[str]) -> FieldProblem | None:
+    """Return what is wrong with a value that is not one of those allowed, or None."""
+    if value in allowed:
+        return None
+    message = lazy_gettext("This must be one of: %(choices)s.", choices=", ".join(allowed))
+    return FieldProblem("not_allowed", message)
+
+
+def wrong_type(valid: str, value: Any) -> FieldProblem:
+    """Return what is wrong with a value of another JSON type; values are never converted. ``valid`` has an article."""
+    message = lazy_gettext("This must be %(valid)s, not %(value)s.", valid=valid, value=type_name(value))
+    return FieldProblem("wrong_type", message)
 
 
 def type_name(value: Any) -> str:

@@ -17,7 +17,15 @@ from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJson
 from pydantic import create_model as create_pydantic_model
 from pydantic_core import ErrorDetails, PydanticCustomError, core_schema
 
-from app.rules.fields import MAX_UNKNOWN, FieldProblem, ValidationErrors, suggestion, text_problem, type_name
+from app.rules.fields import (
+    MAX_UNKNOWN,
+    FieldProblem,
+    ValidationErrors,
+    choice_problem,
+    suggestion,
+    text_problem,
+    wrong_type,
+)
 from app.rules.identifiers import (
     ENCODED_UUID_PATTERN,
     ROUTING_KEY_PATTERN,
@@ -104,11 +112,7 @@ class OneOf(Check, Struct, frozen=True):
     choices: Collection[str]
 
     def problem(self, value: Any) -> FieldProblem | None:
-        if value in self.choices:
-            return None
-        return FieldProblem(
-            "not_allowed", lazy_gettext("This must be one of: %(choices)s.", choices=", ".join(self.choices))
-        )
+        return choice_problem(value, self.choices)
 
     def json_schema(self) -> dict[str, Any]:
         return {"enum": list(self.choices)}
@@ -366,14 +370,6 @@ def _problem(detail: ErrorDetails, required: Mapping[str, str]) -> FieldProblem:
         text = context["message"]
         return FieldProblem(context["code"], text)
     return wrong_type(_TYPES.get(kind, "valid"), value)
-
-
-def wrong_type(valid: str, value: Any) -> FieldProblem:
-    """Return what is wrong with a value of another JSON type; values are never converted. ``valid`` has an article."""
-    return FieldProblem(
-        "wrong_type",
-        lazy_gettext("This must be %(valid)s, not %(value)s.", valid=valid, value=type_name(value)),
-    )
 
 
 def _is_unknown(detail: ErrorDetails, read_only: Collection[str]) -> bool:

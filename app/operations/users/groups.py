@@ -36,11 +36,10 @@ from app.operations.store.transactions import (
 from app.operations.users.users import parse_user_id, where_user_matches
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, FieldError, InvalidInput, NotFound, PreconditionFailed
-from app.rules.fields import ValidationErrors
 from app.rules.filters import Filters, read_filters, sort_filter
 from app.rules.identifiers import HasPublicId, new_id, parse_public_id, public_id
 from app.rules.languages.translation import lazy_gettext
-from app.rules.shapes import Shape, Text, check_shape, create_shape, described
+from app.rules.shapes import Shape, Text, create_shape, described, parse_shape
 from app.rules.versions import ExpectedVersion, is_expected
 
 FILTERS: Filters = {"sort": sort_filter("name")}
@@ -151,9 +150,7 @@ def create_group(actor: Actor, slug: str, fields: Mapping[str, Any]) -> GroupRec
     groups. Audit: ``group.created``.
     """
     inside, _ = enter_organization(actor, slug, "users:write")
-    errors = ValidationErrors()
-    check_shape(errors, NewGroup, fields, read_only=_READ_ONLY, required=_NAME_REQUIRED)
-    errors.raise_if_any()
+    parse_shape(NewGroup, fields, read_only=_READ_ONLY, required=_NAME_REQUIRED)
     # Serializes the callers, so that none exceeds the limit.
     touch_organization(inside.organization_id)
     if count_rows(select(Group.id).where(Group.organization_id == inside.organization_id)) >= MAX_GROUPS:
@@ -192,9 +189,7 @@ def update_group(
     taken. Audit: ``group.updated``.
     """
     inside, _ = enter_organization(actor, slug, "users:write")
-    errors = ValidationErrors()
-    check_shape(errors, GroupChange, fields, read_only=_READ_ONLY, required=_NAME_REQUIRED)
-    errors.raise_if_any()
+    parse_shape(GroupChange, fields, read_only=_READ_ONLY, required=_NAME_REQUIRED)
     row = lock_group(inside, group_id)
     _require_version(row, expected_version)
     before = {name: getattr(row, name) for name in _FIELDS}
@@ -268,9 +263,7 @@ def add_member(actor: Actor, slug: str, group_id: str, fields: Mapping[str, Any]
     """
     inside, _ = enter_organization(actor, slug, "users:write")
     group = lock_group(inside, group_id, shared=True)
-    errors = ValidationErrors()
-    check_shape(errors, NewMember, fields)
-    errors.raise_if_any()
+    parse_shape(NewMember, fields)
     user = find_sent_user(inside, fields)
     row = join_group(inside, group.id, user)
     return MemberRecord(user, row.created_at, row.created_by)

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from app.rules.fields import ValidationErrors, type_name
+from app.rules.fields import ValidationErrors, wrong_type
 from app.rules.redaction import redact
 
 MAX_REPORTS = 100
@@ -45,14 +45,13 @@ def parse_leak_reports(sent: Any) -> tuple[LeakReport, ...]:
 
 def _report(errors: ValidationErrors, item: Any, path: str) -> LeakReport | None:
     if not isinstance(item, dict):
-        errors.add(path, "wrong_type", f"This must be an object, not {type_name(item)}.")
+        errors.add_problem(path, wrong_type("an object", item))
         return None
     values = {}
     for name in ("token", "url", "source", "type"):
         value = item.get(name)
         if value is not None and not isinstance(value, str):
-            message = f"This must be a string, not {type_name(value)}."
-            errors.add(f"{path}.{name}", "wrong_type", message)
+            errors.add_problem(f"{path}.{name}", wrong_type("a string", value))
         values[name] = value
     if not values["token"]:
         errors.add(f"{path}.token", "required", "Send the string that was found.")

@@ -25,6 +25,7 @@ from app.rules.shapes import (
     check_shape,
     create_shape,
     described,
+    parse_shape,
     rfc3339,
 )
 from app.rules.store.outgoing_http import (
@@ -136,9 +137,7 @@ def validate_webhook_fields(
 
 def parse_overlap(sent: Mapping[str, Any]) -> timedelta:
     """Return how long the old secret signs beside the new one. Raises InvalidInput."""
-    errors = ValidationErrors()
-    check_shape(errors, SecretRotation, sent)
-    errors.raise_if_any()
+    parse_shape(SecretRotation, sent)
     seconds = sent.get("overlap_seconds")
     return DEFAULT_OVERLAP if seconds is None else timedelta(seconds=seconds)
 

@@ -18,13 +18,14 @@ from app.rules.fields import (
     MAX_UNKNOWN,
     FieldProblem,
     ValidationErrors,
+    choice_problem,
     suggestion,
     text_problem,
-    type_name,
+    wrong_type,
 )
 from app.rules.languages.translation import lazy_gettext
 from app.rules.scopes import is_scope
-from app.rules.shapes import Items, OneOf, Rule, Text, create_shape, described, wrong_type
+from app.rules.shapes import Items, OneOf, Rule, Text, create_shape, described
 
 MAX_ATTRIBUTES = 50
 MAX_TEXT, MAX_ITEM, MAX_ITEMS = 500, 200, 50
@@ -137,7 +138,7 @@ def validate_attributes(
     """
     known = {attribute.key: attribute for attribute in attributes}
     if not isinstance(sent, Mapping):
-        errors.add("attributes", "wrong_type", f"This must be an object, not {type_name(sent)}.")
+        errors.add_problem("attributes", wrong_type("an object", sent))
         return {}
     for key in islice((key for key in sent if key not in known), MAX_UNKNOWN):
         message = f"There is no such attribute.{suggestion(key, list(known))}"
@@ -161,16 +162,10 @@ def validate_attributes(
 
 def _list_problem(attribute: Attribute, value: Any) -> FieldProblem | None:
     if not isinstance(value, list):
-        return FieldProblem("wrong_type", f"This must be an array, not {type_name(value)}.")
-    if len(value) > MAX_ITEMS:
-        return FieldProblem(
-            "too_many",
-            lazy_gettext(
-                "There are %(count)s entries, but at most %(max)s are allowed.",
-                count=len(value),
-                max=MAX_ITEMS,
-            ),
-        )
+        return wrong_type("an array", value)
+    too_many = Items(MAX_ITEMS).problem(value)
+    if too_many is not None:
+        return too_many
     for position, item in enumerate(value):
         problem = text_problem(item, max_length=MAX_ITEM) or _choice_problem(attribute, item)
         if problem is not None:
@@ -181,9 +176,7 @@ def _list_problem(attribute: Attribute, value: Any) -> FieldProblem | None:
 
 
 def _choice_problem(attribute: Attribute, value: str) -> FieldProblem | None:
-    if not attribute.choices or value in attribute.choices:
-        return None
-    return OneOf(attribute.choices).problem(value)
+    return choice_problem(value, attribute.choices) if attribute.choices else None
 
 
 def _is_date(value: str) -> bool:

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any
 
 from app.rules.errors import MAX_ERRORS, FieldError, InvalidInput
-from app.rules.fields import suggestion, type_name
+from app.rules.fields import suggestion, wrong_type
 from app.rules.languages.translation import lazy_gettext
 from app.rules.organizations.settings_table import SETTINGS, Boolean, Choice, Number, SettingKind, StringList
 
@@ -162,7 +162,7 @@ def _problems(path: str, bound: Any) -> Iterator[FieldError]:
     elif path not in BOUNDABLE:
         yield FieldError(field, "not_allowed", "This setting cannot be limited for the whole instance.")
     elif bound is not None and not isinstance(bound, dict):
-        yield FieldError(field, "wrong_type", f"This must be an object or null, not {type_name(bound)}.")
+        yield wrong_type("an object or null", bound).at(field)
     elif bound is not None:
         kind = SETTINGS[path].kind
         yield from (

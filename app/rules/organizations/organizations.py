@@ -13,7 +13,7 @@ from app.rules.errors import InvalidInput
 from app.rules.fields import FieldProblem, ValidationErrors
 from app.rules.mail.email_addresses import email_problem
 from app.rules.organizations.settings import Document, merge_settings
-from app.rules.shapes import OneOf, Rule, SchemaOnly, Shape, Text, check_shape, described
+from app.rules.shapes import OneOf, Rule, SchemaOnly, Shape, Text, check_shape, described, parse_shape
 
 SLUG_PATTERN = r"^[a-z0-9](?:[a-z0-9-]{1,38}[a-z0-9])$"
 _SLUG = re.compile(SLUG_PATTERN)
@@ -166,9 +166,7 @@ def parse_new_organization(fields: Mapping[str, Any]) -> OrganizationPlan:
 
 def parse_organization_changes(fields: Mapping[str, Any]) -> dict[str, str]:
     """Return the changes, ``name`` and ``status``. Raises InvalidInput with every invalid field."""
-    errors = ValidationErrors()
-    check_shape(errors, OrganizationChange, fields, synonyms=_SYNONYMS, read_only=("id", *_READ_ONLY))
-    errors.raise_if_any()
+    parse_shape(OrganizationChange, fields, synonyms=_SYNONYMS, read_only=("id", *_READ_ONLY))
     return dict(fields)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from app.rules.authorization.consents import consent_expiry, max_consent_seconds
 from app.rules.directory.permissions import ADMIN, BUILT_IN_ROLES, has_permission, is_app_permission
 from app.rules.errors import MAX_ERRORS, FieldError, InvalidInput
-from app.rules.fields import suggestion
+from app.rules.fields import suggestion, wrong_type
 from app.rules.languages.translation import lazy_gettext
 from app.rules.organizations.instance_limits import ORDERED_PAIRS, Bounds, apply_bounds, bounds_problem
 from app.rules.organizations.settings_table import (
@@ -28,7 +28,6 @@ from app.rules.organizations.settings_table import (
     RoleChange,
     ServerManaged,
     shape_problems,
-    wrong_type,
 )
 
 ROLES_PATH = "user_permissions.roles"
@@ -188,7 +187,7 @@ def _problems(partial: Mapping[str, Any], head: str = "") -> Iterator[FieldError
             if isinstance(value, dict):
                 yield from _problems(value, f"{path}.")
             elif value is not None:
-                yield wrong_type(path, "an object", value)
+                yield wrong_type("an object", value).at(path)
             else:
                 yield FieldError(
                     path, "wrong_type", "This must be an object. Set single fields to null to reset them."
@@ -219,7 +218,7 @@ def _server_managed_problems(
 
 def _role_problems(roles: Any) -> Iterator[FieldError]:
     if not isinstance(roles, dict):
-        yield wrong_type(ROLES_PATH, "an object", roles)
+        yield wrong_type("an object", roles).at(ROLES_PATH)
         return
     for key, entry in roles.items():
         path = f"{ROLES_PATH}.{key}"[:200]
@@ -236,7 +235,7 @@ def _role_problems(roles: Any) -> Iterator[FieldError]:
         elif entry is None:
             continue
         elif not isinstance(entry, dict):
-            yield wrong_type(path, "an object", entry)
+            yield wrong_type("an object", entry).at(path)
         else:
             yield from shape_problems(path, RoleChange, entry)
 

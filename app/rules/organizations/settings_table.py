@@ -13,7 +13,7 @@ from app.rules.clients.redirect_uris import get_web_origin, redirect_uri_problem
 from app.rules.directory import attributes
 from app.rules.directory.permissions import ORGANIZATION_PERMISSIONS, ROOT_ONLY, is_permission_name
 from app.rules.errors import FieldError
-from app.rules.fields import FieldProblem, ValidationErrors, suggestion
+from app.rules.fields import FieldProblem, ValidationErrors, suggestion, wrong_type
 from app.rules.languages.translation import ENGLISH, LANGUAGES, lazy_gettext
 from app.rules.mail.email_addresses import is_email
 
@@ -37,15 +37,6 @@ _NOUNS = {bool: "true or false", int: "a whole number", str: "a string", list: "
 _JSON_TYPES = {bool: "boolean", int: "integer", str: "string", list: "array"}
 
 
-def wrong_type(path: str, valid: str, value: Any) -> FieldError:
-    """Return the error for a value of another JSON type."""
-    return _error(path, shapes.wrong_type(valid, value))
-
-
-def _error(path: str, problem: FieldProblem) -> FieldError:
-    return FieldError(path, problem.code, problem.message)
-
-
 class SettingKind(shapes.Check, Struct, frozen=True):
     """The type of a setting: a type of Python, and the check of its values. They are never ``null``, the default."""
 
@@ -54,9 +45,9 @@ class SettingKind(shapes.Check, Struct, frozen=True):
     def check(self, path: str, value: Any) -> Iterator[FieldError]:
         """Find every problem of the value."""
         if type(value) is not self.type:
-            yield wrong_type(path, _NOUNS[self.type], value)
+            yield wrong_type(_NOUNS[self.type], value).at(path)
         elif problem := self.problem(value):
-            yield _error(path, problem)
+            yield problem.at(path)
 
     def schema(self) -> dict[str, Any]:
         """Return the type as JSON Schema 2020-12."""
@@ -144,7 +135,7 @@ class AttributeList(SettingKind, frozen=True):
         for position, entry in enumerate(value):
             field = f"{path}[{position}]"
             if not isinstance(entry, dict):
-                yield wrong_type(field, "an object", entry)
+                yield wrong_type("an object", entry).at(field)
                 continue
             yield from shape_problems(field, attributes.UserAttribute, entry)
             if entry.get("choices") and entry.get("type") not in (attributes.STRING, attributes.LIST):

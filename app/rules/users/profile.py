@@ -12,7 +12,7 @@ from zoneinfo import available_timezones
 from app.rules.clients.redirect_uris import web_url_problem
 from app.rules.directory.attributes import Attribute, validate_attributes
 from app.rules.errors import Conflict
-from app.rules.fields import FieldProblem, ValidationErrors, text_problem, type_name
+from app.rules.fields import FieldProblem, ValidationErrors, text_problem, wrong_type
 from app.rules.mail.email_addresses import canonical_email, email_problem
 from app.rules.shapes import OneOf, Rule, SchemaOnly, Shape, Text, check_shape, described
 
@@ -175,7 +175,7 @@ def _strip(name: str, value: Any) -> Any:
 
 def _validate_address(errors: ValidationErrors, sent: Any, field: str) -> dict[str, str]:
     if not isinstance(sent, Mapping):
-        errors.add(field, "wrong_type", f"This must be an object, not {type_name(sent)}.")
+        errors.add_problem(field, wrong_type("an object", sent))
         return {}
     for part in sent.keys() - set(ADDRESS_PARTS):
         errors.add(f"{field}.{part[:64]}", "unknown_field", "An address doesn't have this part.")

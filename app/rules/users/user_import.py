@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from app.rules.directory.attributes import Attribute, validate_attributes
-from app.rules.fields import ValidationErrors, find_unknown, text_problem, type_name
+from app.rules.fields import ValidationErrors, find_unknown, text_problem, wrong_type
 from app.rules.languages.translation import lazy_gettext
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.sign_in import passwords
@@ -159,7 +159,7 @@ def _profile(given: Mapping[str, Any], found: ValidationErrors) -> dict[str, Any
     parts = {name.partition(".")[2]: given[name] for name in _ADDRESS_FIELDS if name in given}
     address = given.get("address", {})
     if not isinstance(address, Mapping):
-        found.add("address", "wrong_type", f"This must be an object, not {type_name(address)}.")
+        found.add_problem("address", wrong_type("an object", address))
         address = {}
     return validate_profile(claims | {"address": {**address, **parts}}, found)
 
