@@ -18,7 +18,7 @@ from app.operations.store.idempotency import IdempotentResult
 from app.operations.store.rows import Page, slice_page
 from app.rules.filters import Filter, Filters
 from app.rules.shapes import Shape
-from app.web.bearer import ApiContext, requires_management_token
+from app.web.bearer import ACTING, ApiContext, receive_call
 from app.web.json_api import (
     blueprint,
     created,
@@ -162,25 +162,24 @@ class Endpoints:
                 names_organization=names_organization,
                 **declared,
             )
-            names = [parameter.name for parameter in endpoint.query]
-            guard = requires_management_token(*names, names_organization=names_organization)
-            guarded = guard(_responding(endpoint, prepare))
-            add_endpoint(endpoint, api, guarded)
-            return guarded
+            responding = _responding(endpoint, prepare)
+            add_endpoint(endpoint, api, responding)
+            return responding
 
         return decorate
 
 
 def _responding(endpoint: Endpoint, prepare: Prepare | None) -> Callable[..., Response]:
-    """Return the view of an endpoint as one that reads the body and returns the response."""
+    """Return the view of an endpoint as one that authenticates the caller, reads the body and returns the response."""
     has_key = endpoint.method == "POST" and endpoint.is_idempotent and not endpoint.media
     has_no_body = endpoint.method != "GET" and endpoint.body is None and not endpoint.media
-    parameters = {parameter.name for parameter in endpoint.query} | (
-        {"organization_id"} if endpoint.names_organization else set()
-    )
+    parameters = [parameter.name for parameter in endpoint.query]
+    if endpoint.names_organization:
+        parameters.append(ACTING)
 
     @functools.wraps(endpoint.view)
-    def run(context: ApiContext, **values: Any) -> Response:
+    def run(**values: Any) -> Response:
+        context = receive_call(parameters)
         sent = () if endpoint.body is None else (read_object(optional=endpoint.is_body_optional),)
         body = sent[0] if sent else {}
         if has_no_body:

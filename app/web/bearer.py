@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import unquote_plus
@@ -18,7 +17,6 @@ from authlib.integrations.flask_oauth2 import ResourceProtector
 from authlib.oauth2 import OAuth2Error, rfc6750
 from authlib.oauth2.rfc6749 import TokenMixin, UnsupportedTokenTypeError
 from authlib.oauth2.rfc6750 import InvalidTokenError
-from flask import Response
 from flask import request as flask_request
 from msgspec import Struct, field
 
@@ -151,30 +149,18 @@ class ApiContext(Struct, frozen=True):
     parameters: dict[str, str] = field(default_factory=dict)
 
 
-def requires_management_token(
-    *parameters: str, names_organization: bool = True
-) -> Callable[[Callable[..., Response]], Callable[..., Response]]:
-    """Decorate a view to receive an ApiContext first; without a valid token the caller gets a 401.
+def receive_call(parameters: Collection[str]) -> ApiContext:
+    """Return an authenticated request to the management API. Raises Unauthenticated, so that the caller gets a 401.
 
-    ``parameters`` are the query parameters that the view knows. With ``names_organization`` the parameter
-    ``organization_id`` selects the organization to act in, which only root may choose; routes that have it in their
-    path go without.
+    ``parameters`` are the query parameters of the endpoint. If ``organization_id`` is one of them, it selects the
+    organization to act in, which only root may choose.
     """
-    known = (*parameters, ACTING) if names_organization else parameters
-
-    def decorate(view: Callable[..., Response]) -> Callable[..., Response]:
-        @functools.wraps(view)
-        def run(**values: Any) -> Response:
-            actor, organization = authenticate_caller()
-            sent = query_parameters(known)
-            named = sent.pop(ACTING, None)
-            if named is not None:
-                actor, organization = enter_organization(actor, named)
-            return view(ApiContext(actor, organization, sent), **values)
-
-        return run
-
-    return decorate
+    actor, organization = authenticate_caller()
+    sent = query_parameters(parameters)
+    named = sent.pop(ACTING, None)
+    if named is not None:
+        actor, organization = enter_organization(actor, named)
+    return ApiContext(actor, organization, sent)
 
 
 def authenticate_again(context: ApiContext) -> ApiContext:

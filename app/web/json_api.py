@@ -260,7 +260,7 @@ def respond(outcome: IdempotentResult) -> Response:
 
 
 MAX_LENGTH = 1000
-_NUMBER = re.compile(r"[0-9]{1,12}")
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,11}")
 _TAG = r'"[\x21\x23-\x7e]{1,64}"'
 _LIST = re.compile(rf"(?:W/)?{_TAG}(?:\s*,\s*(?:W/)?{_TAG})*")
 _VERSION = re.compile(r'(?<!W/)"v([1-9][0-9]{0,9})(?:-[0-9a-f]{16})?"')
@@ -292,11 +292,13 @@ def boolean_parameter(parameters: dict[str, str], name: str) -> bool:
     return value == "true"
 
 
-def integer_parameter(parameters: dict[str, str], name: str) -> int:
-    """Return a parameter that is a number of at most twelve digits. The default is 0."""
-    value = parameters.get(name, "0")
-    if _NUMBER.fullmatch(value) is None:
-        raise InvalidInput("Enter a whole number.", field=name, code="out_of_range")
+def integer_parameter(
+    parameters: Mapping[str, str], name: str, *, minimum: int, maximum: int, default: int
+) -> int:
+    """Return a parameter that is a whole number within bounds, both included."""
+    value = parameters.get(name, str(default))
+    if _NUMBER.fullmatch(value) is None or not minimum <= int(value) <= maximum:
+        raise InvalidInput(f"Enter a number from {minimum} to {maximum}.", field=name, code="out_of_range")
     return int(value)
 
 

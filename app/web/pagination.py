@@ -7,7 +7,6 @@ order, so that it cannot be forged or used for another list. A list of a page is
 from __future__ import annotations
 
 import hmac
-import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from typing import Any
@@ -18,17 +17,15 @@ from flask import json, request
 from app.operations.store.keyring import derive_instance_key
 from app.operations.store.rows import DEFAULT_LIMIT, MAX_LIMIT, CursorKey, Page, PageRequest
 from app.rules.errors import InvalidInput
+from app.web.json_api import integer_parameter
 
-_LIMIT = re.compile(r"[1-9][0-9]{0,2}")
 _MAC_LENGTH = 16
 
 
 def requested_page(parameters: Mapping[str, str], organization_id: str, listing: str) -> PageRequest:
     """Return the page of an API's list that ``limit``, 1 to 100, and ``cursor`` ask for. Raises InvalidInput."""
-    limit = parameters.get("limit", str(DEFAULT_LIMIT))
-    if _LIMIT.fullmatch(limit) is None or int(limit) > MAX_LIMIT:
-        raise InvalidInput(f"Enter a number from 1 to {MAX_LIMIT}.", field="limit", code="out_of_range")
-    return PageRequest(int(limit), _position(parameters, organization_id, listing))
+    limit = integer_parameter(parameters, "limit", minimum=1, maximum=MAX_LIMIT, default=DEFAULT_LIMIT)
+    return PageRequest(limit, _position(parameters, organization_id, listing))
 
 
 def page_in_url(organization_id: str) -> PageRequest:

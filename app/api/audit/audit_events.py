@@ -19,6 +19,7 @@ from app.web.downloads import download
 from app.web.json_api import integer_parameter
 
 endpoints = Endpoints("Audit log")
+_MAX_POSITION = 10**12 - 1
 _EventId = Annotated[str, PublicId("evt", "event")]
 _Changes = Annotated[dict[str, Any] | None, described("The changed fields, without secrets.")]
 
@@ -156,7 +157,7 @@ def export_audit_events(context: ApiContext) -> object:
     query=(
         Query(
             "after_position",
-            {"type": "integer", "minimum": 0, "maximum": 10**12 - 1, "default": 0},
+            {"type": "integer", "minimum": 0, "maximum": _MAX_POSITION, "default": 0},
             "`meta.next_position` of the previous response.",
         ),
     ),
@@ -169,7 +170,10 @@ def verify_audit_events(context: ApiContext) -> object:
     A request checks some thousands of events. Begin without a position, and continue at `next_position` until it is
     null.
     """
-    result = verify_audit_log(context.actor, after=integer_parameter(context.parameters, "after_position"))
+    after = integer_parameter(
+        context.parameters, "after_position", minimum=0, maximum=_MAX_POSITION, default=0
+    )
+    result = verify_audit_log(context.actor, after=after)
     return Shown(result, meta={"next_position": result.next_position})
 
 
