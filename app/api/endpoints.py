@@ -15,7 +15,7 @@ from flask import Blueprint, Response
 from msgspec import Struct, field
 
 from app.operations.store.idempotency import IdempotentResult
-from app.operations.store.rows import Page, slice_page
+from app.operations.store.rows import DEFAULT_LIMIT, MAX_LIMIT, Page, slice_page
 from app.rules.filters import Filter, Filters
 from app.rules.shapes import Shape
 from app.web.bearer import ACTING, ApiContext, receive_call
@@ -231,7 +231,9 @@ def add_endpoint(endpoint: Endpoint, where: Blueprint, view: View) -> None:
 
 
 LIMIT = Query(
-    "limit", {"type": "integer", "minimum": 1, "maximum": 100, "default": 25}, "The number of items per page."
+    "limit",
+    {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT},
+    "The number of items per page.",
 )
 CURSOR = Query(
     "cursor",

@@ -17,7 +17,6 @@ from app.extensions import csrf
 from app.operations.clients.dpop_proofs import fresh_nonce
 from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.store.idempotency import IdempotentResult, run_once
-from app.operations.store.rows import MAX_LIMIT as MAX_LIMIT
 from app.operations.tokens.introspection import management_metadata_url
 from app.rules.actor import Actor
 from app.rules.errors import DomainError, Forbidden, InvalidInput, PreconditionFailed, Unauthenticated

@@ -10,7 +10,7 @@ from app.api.endpoints import Endpoint, add_endpoint, api, component, object_sch
 from app.api.representations import Representation
 from app.operations.audit import leaked_secrets
 from app.rules.actor import Actor
-from app.rules.audit.leaked_secrets import MAX_REPORTS as MAX_REPORTS
+from app.rules.audit.leaked_secrets import MAX_REPORTS
 from app.rules.shapes import SchemaOnly, described
 from app.web.json_api import envelope, query_parameters, read_value
 from app.web.request_log import request_id

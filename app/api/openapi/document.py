@@ -26,6 +26,7 @@ from app.api.endpoints import (
 from app.api.openapi import components, oauth, service, webhook_events
 from app.api.organizations.settings import SettingsRole
 from app.config import VERSION
+from app.operations.store.rows import MAX_LIMIT
 from app.rules.directory.attributes import UserAttribute
 
 _DESCRIPTION = """\
@@ -225,7 +226,7 @@ def _envelope_name(endpoint: Endpoint) -> str:
 def _envelope(endpoint: Endpoint) -> JsonSchema:
     data = _schema_of(endpoint.returns)
     if endpoint.is_page:
-        data = {"type": "array", "items": data, "maxItems": 100}
+        data = {"type": "array", "items": data, "maxItems": MAX_LIMIT}
     if "$ref" not in data:
         data = {"description": "The page of results." if endpoint.is_page else "The result."} | data
     properties: JsonSchema = {"success": components.SUCCESS, "data": data}
