@@ -10,6 +10,7 @@ from uuid import UUID
 from sqlalchemy import and_, func, or_, select
 
 from app.extensions import db
+from app.models import organization as organization_model
 from app.models.organization import Organization
 from app.models.user import ACTIVE, RoleAssignment, User
 from app.operations.directory.lookups import touch_organization
@@ -161,15 +162,19 @@ def require_other_administrator(organization_id: str, user_organization_id: str,
 def require_other_administrators_everywhere(user_organization_id: str, user_id: UUID) -> None:
     """Require another administrator in every organization that the user administers.
 
-    Call it before the user is disabled or deleted. Organizations are locked in the order of their keys, so
-    that concurrent calls cannot deadlock. Raises LastAdministrator naming the organization.
+    Call it before the user is disabled or deleted. Deleted organizations and those that another cell serves need none:
+    nobody could add one there. Organizations are locked in the order of their keys, so that concurrent calls cannot
+    deadlock. Raises LastAdministrator naming the organization.
     """
     administered = db.session.scalars(
         select(RoleAssignment.organization_id)
+        .join(Organization, Organization.id == RoleAssignment.organization_id)
         .where(
             RoleAssignment.user_organization_id == user_organization_id,
             RoleAssignment.user_id == user_id,
             RoleAssignment.role == ADMIN,
+            Organization.status.in_((organization_model.ACTIVE, organization_model.SUSPENDED)),
+            Organization.moved_to.is_(None),
         )
         .order_by(RoleAssignment.organization_id)
     ).all()

@@ -7,16 +7,22 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
+from app.models.organization import Organization
 from app.operations.directory.users import find_user_by_email
+from app.operations.organizations.administrators import add_administrator
+from app.operations.organizations.organizations import delete_organization
 from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.sign_in.sessions import find_session
 from app.operations.store import clock
-from app.operations.users.deletion import delete_own_account, preview_account_deletion
+from app.operations.users.deletion import delete_own_account, delete_user, preview_account_deletion
 from app.operations.users.role_assignments import LastAdministrator
+from app.operations.users.users import disable_user
 from app.rules.actor import Actor
 from app.rules.errors import Forbidden, InvalidInput
 from tests.factories import Factory
+from tests.operations.maintenance.test_janitor import write
 from tests.support.databases import Database
 from tests.support.mail_server import Mailbox
 
@@ -83,12 +89,9 @@ def test_last_administrator_cannot_delete_the_account(make: Factory, acme: Any) 
         delete_own_account(actor_of(grace), email=grace.email)
 
 
-def test_root_user_who_is_last_administrator_elsewhere_cannot_be_removed(make: Factory) -> None:
+@pytest.mark.parametrize("ending", ["second administrator", "deleted", "moved"])
+def test_root_user_who_is_last_administrator_elsewhere_cannot_be_removed(make: Factory, ending: str) -> None:
     """TN-11: a root user who is another organization's last administrator is neither disabled nor deleted."""
-    from app.operations.organizations.administrators import add_administrator
-    from app.operations.users.deletion import delete_user
-    from app.operations.users.users import disable_user
-
     root, acme = make.root(), make.organization()
     visitor, second = make.user(root), make.user(root, role="admin")
     actor = make.actor(root, user=second)
@@ -97,5 +100,11 @@ def test_root_user_who_is_last_administrator_elsewhere_cannot_be_removed(make: F
         with pytest.raises(LastAdministrator) as refusal:
             end(actor, visitor.id)
         assert acme.slug in refusal.value.description
-    make.user(acme, role="admin")
+    if ending == "second administrator":
+        make.user(acme, role="admin")
+    elif ending == "deleted":
+        delete_organization(actor, acme.slug)
+    else:
+        write(update(Organization).where(Organization.id == acme.id).values(moved_to="cell-b"))
+    disable_user(actor, visitor.id)
     delete_user(actor, visitor.public_id)
