@@ -39,16 +39,18 @@ def register() -> None:
 def deliver(message: Message) -> None:
     """Send an email through the mail server.
 
-    Raises DeliveryRejected if the server rejects it permanently or it has expired, DeliveryDeferred if the server does
-    not accept this email now, OutgoingRequestFailed if it accepts none, and DeliveryPaused while the organization has
-    sent ``limits.emails_per_hour``, or half of it for an email that anybody can cause. Audit: ``mail.refused``, and
-    ``mail.delayed`` once an hour.
+    Raises DeliveryRejected if the server rejects it permanently, if it has expired, and if its organization was deleted
+    and the email does not say so, DeliveryDeferred if the server does not accept this email now, OutgoingRequestFailed
+    if it accepts none, and DeliveryPaused while the organization has sent ``limits.emails_per_hour``, or half of it for
+    an email that anybody can cause. Audit: ``mail.refused``, and ``mail.delayed`` once an hour.
     """
     server = current().mail_server
     if server is None:
         raise OutgoingRequestFailed("No mail server is configured.")
-    organization = emails.get_organization_of_message(message)
+    organization = emails.get_organization_of_message(message, or_deleted=True)
     email = emails.read_email(organization.id, message.payload)
+    if organization.is_deleted and email.template not in emails.ABOUT_DELETION:
+        raise DeliveryRejected("the organization was deleted")
     if email.until is not None and datetime.fromisoformat(email.until) <= clock.now():
         raise DeliveryRejected("its link has expired")
     # So that nobody can delay a notice about security by emails that anybody can cause.

@@ -10,6 +10,7 @@ import json
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from email.headerregistry import Address
 from email.message import EmailMessage
@@ -22,7 +23,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from app.config import ROOT, current
-from app.operations.directory.lookups import get_organization_by_id
+from app.operations.directory.lookups import get_organization_by_id, get_unpurged_organization
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.directory.users import find_user_by_email
 from app.operations.store import keyring, outbox, rate_limits
@@ -40,6 +41,8 @@ The second is for emails that anybody can cause: while too many of them wait, th
 """
 CAUSED_BY_ANYBODY = frozenset({"account_exists", "confirm_registration", "password_reset"})
 """Templates of the forms to sign up and for a forgotten password."""
+ABOUT_DELETION = frozenset({"organization_deleted"})
+"""Templates that are also sent for a deleted organization."""
 
 MAX_PER_MAILBOX_PER_HOUR = 5
 """Emails with one template that administrators of an organization can send to a mailbox, which may be a stranger's."""
@@ -258,12 +261,17 @@ def enqueue_sealed(organization_id: str, kind: str, values: Mapping[str, Any], *
     outbox.enqueue(organization_id, kind, seal_payload(organization_id, kind, values), receiver=receiver)
 
 
-def get_organization_of_message(message: Message) -> OrganizationSnapshot:
-    """Return the organization of an outbox message. Raises DeliveryRejected if it was deleted."""
-    try:
+def get_organization_of_message(message: Message, *, or_deleted: bool = False) -> OrganizationSnapshot:
+    """Return the organization of an outbox message.
+
+    Raises DeliveryRejected if it was deleted, or with ``or_deleted`` once it was purged.
+    """
+    with suppress(NotFound):
         return get_organization_by_id(message.organization_id)
-    except NotFound:
-        raise DeliveryRejected("the organization was deleted") from None
+    if or_deleted:
+        with suppress(NotFound):
+            return get_unpurged_organization(message.organization_id)
+    raise DeliveryRejected("the organization was deleted")
 
 
 def seal_payload(organization_id: str, kind: str, values: Mapping[str, Any]) -> dict[str, str]:

@@ -13,8 +13,9 @@ from app.extensions import db
 from app.fast_path import cache_invalidation
 from app.models.organization import ACTIVE, DELETED, PURGED, SUSPENDED, Organization
 from app.operations.clients.scopes import seed_identity_scopes
-from app.operations.directory.lookups import get_root_organization
+from app.operations.directory.lookups import get_organization_by_id, get_root_organization
 from app.operations.grants.grants import log_revocation
+from app.operations.mail.notices import email_administrators
 from app.operations.sign_in.actor_access import enter_organization
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import audit, clock, keyring
@@ -299,6 +300,7 @@ def delete_organization(
 ) -> OrganizationRecord:
     """Delete an organization: sessions, tokens and API stop working now, and the data is purged 30 days later.
 
+    Its administrators are notified by email, without a limit per hour: this is their only chance to have it restored.
     Raises NotFound, RootProtected, PreconditionFailed, and FreshSignInRequired if the user signed in too long ago.
     Audit: ``organization.deleted``, in its log and in root's.
     """
@@ -313,6 +315,10 @@ def delete_organization(
     _require_version(row, expected_version)
     now = clock.now()
     purge_at = now + DELETION_RETENTION
+    told = {"by": actor.label, "at": now.isoformat(), "address": actor.ip_address or ""}
+    email_administrators(
+        get_organization_by_id(row.id), "organization_deleted", told | {"ends": purge_at.isoformat()}
+    )
     _change(row, {"status": DELETED, "deleted_at": now, "purge_at": purge_at}, expected_version)
     log_revocation(row.id, "organization", row.id.encode())
     after = {"status": DELETED, "purge_at": purge_at.isoformat()}

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from app.operations.mail import delivery
+from app.operations.mail import delivery, emails
+from app.operations.organizations.organizations import delete_organization
 from app.operations.organizations.settings import update_settings
+from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
 from tests.factories import Factory
 from tests.support.databases import Database
@@ -94,3 +96,23 @@ def test_root_enabling_notices_is_not_reported(
     update_settings(visitor, quiet.slug, {"audit": {"notify_root_access": True}})
     deliver()
     assert box.mails == []
+
+
+@pytest.mark.parametrize("is_root", [True, False], ids=["root", "own administrator"])
+def test_administrators_are_told_that_their_organization_was_deleted(
+    make: Factory, acme: Any, visitor: Actor, box: Mailbox, deliver: Deliver, is_root: bool
+) -> None:
+    """Other emails of a deleted organization are dropped."""
+    ada, grace = make.user(acme, role="admin"), make.user(acme, role="admin")
+    deliver()
+    box.mails.clear()
+    act(visitor, acme, "dark")
+    transaction(emails.send)(acme, ada.email, "test", {"url": "https://id.example.com"})
+    actor = visitor if is_root else make.actor(acme, user=ada)
+    record = delete_organization(actor, acme.slug)
+    deliver()
+    told = [(mail["To"], mail["Subject"]) for mail in box.mails]
+    assert sorted(told) == sorted((user.email, "Acme was deleted") for user in (ada, grace))
+    text = plain(box.mails[0])
+    assert f"{actor.label} deleted the organization Acme" in text
+    assert record.purge_at is not None and f"{record.purge_at:%H:%M} UTC. Then its data is purged" in text
