@@ -77,6 +77,8 @@ LEASE = "janitor"
 LEASE_SECONDS = 60
 AUDIT_LEASE = "janitor-audit"
 AUDIT_LEASE_SECONDS = 86_400
+# Columns of a tombstone that say who the organization and its administrators were.
+_ERASED: Mapping[str, str | None] = {"name": "", "created_by": None, "settings_updated_by": None}
 
 Renew = Callable[[], None]
 
@@ -257,7 +259,7 @@ def _delete_leftovers(organization_id: str, renew: Renew, batch: int) -> Iterato
         yield from _empty(organization_id, _hold_leftovers, renew, batch)
     except _NotDue:
         return
-    _hold_leftovers(organization_id, purge_at=None)
+    _hold_leftovers(organization_id, purge_at=None, **_ERASED)
 
 
 def _empty(
@@ -391,7 +393,7 @@ def _is_organization_due() -> ColumnElement[bool]:
 
 @transaction
 def _write_tombstone(actor: Actor, organization_id: str) -> None:
-    """Keep only the tombstone with the slug of the organization, and destroy its data key (SE-8)."""
+    """Keep only a tombstone with the organization's ids and times, and destroy its data key (SE-8, TN-8)."""
     if not _continue_purge(organization_id):
         return
     organization = db.session.get_one(Organization, organization_id)
@@ -401,7 +403,9 @@ def _write_tombstone(actor: Actor, organization_id: str) -> None:
     db.session.execute(
         update(Organization)
         .where(Organization.id == organization_id, Organization.status == DELETED)
-        .values(status=PURGED, data_key=None, settings={}, purge_at=None, updated_at=clock.now())
+        .values(
+            status=PURGED, data_key=None, settings={}, purge_at=None, updated_at=clock.now(), **_ERASED
+        )
     )
 
 

@@ -21,6 +21,7 @@ from app.operations.maintenance.janitor import purge_expired
 from app.operations.maintenance.purge_rules import organization_tables
 from app.operations.organizations import organizations
 from app.operations.organizations.organizations import delete_organization, restore_organization
+from app.operations.organizations.settings import update_settings
 from app.operations.store import clock
 from app.rules.errors import Conflict
 from tests.factories import Factory
@@ -47,6 +48,7 @@ def test_purged_organization_leaves_a_tombstone(context: Flask, make: Factory, d
     for organization in (doomed, other):
         make.user(organization, role="admin")
         tokens(make.machine(organization), timedelta(hours=-1))
+    update_settings(make.actor(doomed), "doomed", {"branding": {"display_name": "Doomed & Sons"}})
     delete_organization(make.system(root), "doomed")
     assert purge_expired(SYSTEM, pause=0) == {}
     write(update(Organization).where(Organization.slug == "doomed").values(purge_at=clock.now()))
@@ -60,6 +62,7 @@ def test_purged_organization_leaves_a_tombstone(context: Flask, make: Factory, d
     assert set(left.values()) == {0}
     (row,) = db.session.execute(select(Organization).where(Organization.slug == "doomed")).scalars()
     assert (row.status, row.data_key, row.settings) == ("purged", None, {})
+    assert (row.name, row.created_by, row.settings_updated_by) == ("", None, None)
     events = db.session.scalars(select(AuditEvent.action).where(AuditEvent.organization_id == root.id)).all()
     assert "organization.purged" in events
     assert database.query("SELECT COUNT(*) FROM access_tokens") == [(1,)]
