@@ -34,7 +34,8 @@ CreatedAt = Annotated[datetime, described("When it was created.")]
 CreatedBy = Annotated[
     str | None,
     described(
-        "The email address or name of the user or client who created it, at that time. Null if it is not known."
+        "The email address or name of the user or client who created it, at that time, or the ID of a user who was "
+        "deleted since. Null if it is not known."
     ),
 ]
 UpdatedAt = Annotated[datetime, described("When it was last changed.")]

@@ -32,7 +32,7 @@ from app.operations.maintenance.dispatcher import THREADS, Dispatcher
 from app.operations.maintenance.janitor import purge_expired
 from app.operations.store import checkpoints, clock, outages, request_limits, usage_counters
 from app.operations.tokens import logout
-from app.operations.users import import_runner, password_resets, registrations
+from app.operations.users import erased_labels, import_runner, password_resets, registrations
 from app.operations.users.import_uploads import import_ready
 from app.rules.actor import Actor
 from app.rules.audit.events import AUDIT_LOGGER, format_checkpoint
@@ -65,6 +65,7 @@ def start(app: Flask) -> None:
     delivery.register()
     password_resets.register_recovery_delivery()
     registrations.register_registration_delivery()
+    erased_labels.register()
     logos.register()
     webhook_deliveries.register_webhook_delivery()
     dispatch = partial(_dispatch, app, Dispatcher())

@@ -9,7 +9,7 @@ from flask import Flask
 
 from app.operations.mail import delivery
 from app.operations.store import outbox
-from app.operations.users import password_resets, registrations
+from app.operations.users import erased_labels, password_resets, registrations
 from tests.support.mail_server import Mailbox, mail_server, mailing
 
 
@@ -27,6 +27,7 @@ def deliver(app: Flask, box: Mailbox) -> Callable[[], int]:
     delivery.register()
     password_resets.register_recovery_delivery()
     registrations.register_registration_delivery()
+    erased_labels.register()
 
     def run() -> int:
         tried = 0

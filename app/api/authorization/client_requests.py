@@ -56,7 +56,10 @@ class ClientRequest(Representation):
     ]
     decided_by: Annotated[
         str | None,
-        described("The email address or name of the user or client who decided. Null while it is undecided."),
+        described(
+            "The email address or name of the user or client who decided, or the ID of a user who was deleted since. "
+            "Null while it is undecided."
+        ),
     ]
     message: (
         Annotated[str, SchemaOnly(maxLength=MAX_REASON_LENGTH), described("The message for the member.")]

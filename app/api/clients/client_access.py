@@ -53,7 +53,10 @@ class ClientAccess(Representation):
     ]
     decided_by: Annotated[
         str | None,
-        described("The email address or name of the user or client who decided. Null while it is undecided."),
+        described(
+            "The email address or name of the user or client who decided, or the ID of a user who was deleted since. "
+            "Null while it is undecided."
+        ),
     ]
 
 

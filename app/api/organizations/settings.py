@@ -78,7 +78,8 @@ class VersionMeta(Representation):
     updated_by: Annotated[
         str | None,
         described(
-            "The email address or name of the user or client who last changed them. Null if they were never changed."
+            "The email address or name of the user or client who last changed them, or the ID of a user who was "
+            "deleted since. Null if they were never changed."
         ),
     ]
 

@@ -403,9 +403,7 @@ def _write_tombstone(actor: Actor, organization_id: str) -> None:
     db.session.execute(
         update(Organization)
         .where(Organization.id == organization_id, Organization.status == DELETED)
-        .values(
-            status=PURGED, data_key=None, settings={}, purge_at=None, updated_at=clock.now(), **_ERASED
-        )
+        .values(status=PURGED, data_key=None, settings={}, purge_at=None, updated_at=clock.now(), **_ERASED)
     )
 
 

@@ -22,6 +22,7 @@ from app.operations.store import audit
 from app.operations.store.rows import count_rows
 from app.operations.store.transactions import count_changed, read, transaction
 from app.operations.users import account_links
+from app.operations.users.erased_labels import erase_labels
 from app.operations.users.factor_resets import remove_all_factors
 from app.operations.users.role_assignments import require_other_administrators_everywhere
 from app.operations.users.user_changes import require_version, update_unchanged_user
@@ -55,10 +56,10 @@ class AccountDeletionPreview(Struct, frozen=True):
 def delete_user(actor: Actor, user_id: str, *, expected_version: ExpectedVersion = None) -> UserDeletion:
     """Delete a user with their sessions, grants, consents and roles. The email becomes available again.
 
-    The row remains without personal data, so that its id (``sub``) never identifies another user (OI-1). The
-    audit log keeps the user's data until its retention ends. Raises Forbidden (also when the user has a role
-    that the actor lacks), NotFound, FreshSignInRequired for a user who signed in too long ago,
-    LastAdministrator, PreconditionFailed. Audit: ``user.deleted``.
+    The row remains without personal data, so that its id (``sub``) never identifies another user (OI-1). Rows that the
+    user created name this id instead of the email. The audit log keeps the user's data until its retention ends. Raises
+    Forbidden (also when the user has a role that the actor lacks), NotFound, FreshSignInRequired for a user who signed
+    in too long ago, LastAdministrator, PreconditionFailed. Audit: ``user.deleted``.
     """
     actor.require("users:write")
     user = require_manageable_user(actor, parse_user_id(user_id))
@@ -77,6 +78,7 @@ def erase_user(actor: Actor, user: UserSnapshot) -> UserDeletion:
             Invitation.organization_id == organization_id, Invitation.email_canonical == user.email_canonical
         )
     )
+    erase_labels(user)
     # Then update the user's row, so that a concurrent sign-in waits for it and then fails.
     _erase(user)
     ended = UserDeletion(

@@ -7,17 +7,28 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import update
+from msgspec.structs import replace
+from sqlalchemy import select, update
 
+from app.database import ACROSS
+from app.extensions import db
+from app.models.base import Base
 from app.models.organization import Organization
+from app.operations.clients.access_decisions import give_access
+from app.operations.clients.credential_revocation import revoke_credentials
+from app.operations.clients.resources import define_resource
 from app.operations.directory.users import find_user_by_email
 from app.operations.organizations.administrators import add_administrator
 from app.operations.organizations.organizations import delete_organization
+from app.operations.organizations.settings import update_settings
 from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.sign_in.sessions import find_session
 from app.operations.store import clock
 from app.operations.users.deletion import delete_own_account, delete_user, preview_account_deletion
+from app.operations.users.groups import add_member, create_group
+from app.operations.users.invitations import create_invitation
 from app.operations.users.role_assignments import LastAdministrator
+from app.operations.users.user_changes import update_user
 from app.operations.users.users import disable_user
 from app.rules.actor import Actor
 from app.rules.errors import Forbidden, InvalidInput
@@ -62,6 +73,38 @@ def test_account_is_deleted_with_sessions_and_user_is_notified(
     assert [(mail["To"], mail["Subject"]) for mail in box.mails] == [
         (ada.email, "Your Acme account was deleted")
     ]
+
+
+def test_deleted_administrator_is_named_in_the_audit_log_only(
+    make: Factory, acme: Any, deliver: Callable[[], int]
+) -> None:
+    """Everything else that they created or decided about names them by the id, also under an earlier email."""
+    make.user(acme, role="admin")
+    ada, member = make.user(acme, email="first@acme.example", role="admin"), make.user(acme)
+    slug, actor = acme.slug, make.actor(acme, user=ada)
+    client = make.client(acme, by=actor)
+    group = create_group(actor, slug, {"name": "Staff"})
+    update_user(actor, ada.public_id, {"email": "ada@acme.example"})
+    actor = replace(actor, label="ada@acme.example")
+    add_member(actor, slug, group.public_id, {"user_id": member.public_id})
+    add_administrator(actor, slug, user_id=member.public_id, role="auditor")
+    create_invitation(actor, slug, email="new@acme.example")
+    update_settings(actor, slug, {"branding": {"theme": "dark"}})
+    api = define_resource(actor, {"identifier": "urn:api", "name": "API", "scopes": [{"name": "api:read"}]})
+    give_access(actor, api.public_id, client.client_id, {"scopes": ["api:read"]})
+    revoke_credentials(actor, client.client_id)
+    delete_own_account(replace(actor_of(ada), label=actor.label), email="ada@acme.example")
+    deliver()
+    named, by_id = set(), set()
+    for table in Base.metadata.sorted_tables:
+        text = repr(db.session.execute(select(table).execution_options(**ACROSS)).all())
+        named |= {table.name} if "first@acme" in text or "ada@acme" in text else set()
+        by_id |= {table.name} if ada.public_id in text else set()
+    assert named == {"audit_events"}
+    assert by_id >= {
+        *("clients", "client_credentials", "client_access", "resources", "scopes", "invitations"),
+        *("user_groups", "group_members", "role_assignments", "organizations"),
+    }
 
 
 def test_deletion_is_rejected_where_not_allowed(make: Factory, database: Database) -> None:
