@@ -24,7 +24,7 @@ from app.config import command_line
 from app.database import ACROSS
 from app.extensions import db
 from app.models.audit import AuditChain, AuditEvent, AuditLink, InstanceFact
-from app.models.organization import PURGED, Organization
+from app.models.organization import DELETED, PURGED, Organization
 from app.operations.store import clock, keyring, leases
 from app.operations.store.leases import LeaseLost, Shard
 from app.operations.store.transactions import MAX_ATTEMPTS, insert_or_update, read, transaction
@@ -225,9 +225,7 @@ def _find_unsealed(run: _Run, shard: Shard | None = None) -> list[Any]:
     event = AuditEvent.__table__.c
     found = (
         select_unsealed(*((event.organization_id, event.at) if shard is None else event))
-        # A tombstone with events is being moved here, and its events are sealed where it is served. This process may
-        # still have the key of an earlier stay.
-        .where(event.organization_id.not_in(run.skipped), not_(_is_tombstone(event)))
+        .where(event.organization_id.not_in(run.skipped), not_(_is_of_purged_organization(event)))
         # This is the order of the index, because an index in MariaDB ends with the primary key.
         .order_by(event.at, event.organization_id, event.id)
         .limit(BATCH)
@@ -241,8 +239,13 @@ def _find_unsealed(run: _Run, shard: Shard | None = None) -> list[Any]:
     return list(db.session.execute(found).all())
 
 
-def _is_tombstone(event: Any) -> ColumnElement[bool]:
-    return exists().where(Organization.id == event.organization_id, Organization.status == PURGED)
+def _is_of_purged_organization(event: Any) -> ColumnElement[bool]:
+    # A tombstone with events is being moved here, and its events are sealed where it is served. This process may still
+    # have the key of an earlier stay. While the events of an organization are purged, links would be left.
+    is_being_purged = (Organization.status == DELETED) & (Organization.purge_at <= clock.now())
+    return exists().where(
+        Organization.id == event.organization_id, (Organization.status == PURGED) | is_being_purged
+    )
 
 
 @read

@@ -14,6 +14,7 @@ from app.extensions import db
 from app.models.audit import AuditEvent
 from app.models.client import Client
 from app.models.organization import Organization
+from app.operations.audit.chain import seal_pending_events
 from app.operations.clients.clients import delete_client
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.maintenance import janitor
@@ -44,15 +45,22 @@ def test_deleted_client_is_purged_after_a_month(context: Flask, make: Factory, d
 
 
 def test_purged_organization_leaves_a_tombstone(context: Flask, make: Factory, database: Database) -> None:
+    """Also if the audit log is sealed meanwhile."""
+
+    def seal() -> bool:
+        seal_pending_events(SYSTEM, holder="sealer")
+        return False
+
     root, doomed, other = make.root(), make.organization("doomed"), make.organization("other")
     for organization in (doomed, other):
         make.user(organization, role="admin")
         tokens(make.machine(organization), timedelta(hours=-1))
     update_settings(make.actor(doomed), "doomed", {"branding": {"display_name": "Doomed & Sons"}})
     delete_organization(make.system(root), "doomed")
+    seal()
     assert purge_expired(SYSTEM, pause=0) == {}
     write(update(Organization).where(Organization.slug == "doomed").values(purge_at=clock.now()))
-    assert purge_expired(SYSTEM, pause=0)
+    assert purge_expired(SYSTEM, pause=0, should_stop=seal)
     left = {
         table.name: db.session.scalar(
             select(func.count()).select_from(table).where(table.c.organization_id == doomed.id)
