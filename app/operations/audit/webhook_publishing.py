@@ -38,6 +38,8 @@ _FIND_ENABLED = CompiledQuery(
 )
 
 KIND = "webhook"
+MIN_RETENTION = DELIVERY_TIMEOUT + timedelta(days=1)
+"""For how long a delivery is kept at least: for as long as it is retried, and a day."""
 
 
 class WebhookSubscription(Struct, frozen=True):
@@ -128,8 +130,8 @@ def create_delivery(
 
 
 def min_expiry(now: datetime) -> datetime:
-    """Return until when a delivery must be kept that is sent from now on: for as long as it is retried, and a day."""
-    return now + DELIVERY_TIMEOUT + timedelta(days=1)
+    """Return until when a delivery must be kept that is sent from now on."""
+    return now + MIN_RETENTION
 
 
 def enqueue_delivery(organization_id: str, webhook_id: UUID, delivery_id: UUID) -> UUID:

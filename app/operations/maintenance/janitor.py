@@ -32,11 +32,12 @@ from sqlalchemy.exc import IntegrityError
 from app.database import ACROSS
 from app.extensions import db
 from app.fast_path import cache_invalidation
-from app.models.audit import CacheInvalidation, FailedRequest
+from app.models.audit import CacheInvalidation, FailedRequest, RevocationReceipt, WebhookDelivery
 from app.models.base import Base
 from app.models.client import Client, Credential, CredentialUse
 from app.models.organization import DELETED, PURGED, Organization
 from app.operations.audit import chain
+from app.operations.audit.webhook_publishing import MIN_RETENTION
 from app.operations.clients import rotations
 from app.operations.clients.dynamic_registration import (
     delete_client_if_idle,
@@ -274,17 +275,26 @@ def _empty(
 def _delete_old_records(
     organization_id: str, settings: Mapping[str, Any], bounds: Bounds, renew: Renew, batch: int
 ) -> Iterator[tuple[str, int]]:
-    """Delete the audit events and failed requests that the organization keeps no longer."""
+    """Delete the audit events and logs that the organization keeps no longer.
+
+    A retention period may have been shortened, and rows of logs expire by the one that they were written with.
+    """
     now, own = clock.now(), effective_settings(settings, bounds)["audit"]
     before = now - timedelta(days=own["retention_days"])
     if chain.has_events_before(organization_id, before):
         step = partial(_delete_audit_batch, organization_id, before, renew, batch)
         yield from _repeat(step, "audit_events", batch)
-    # A retention period may have been shortened, and rows expire by the one that they were written with.
     logs_before = now - timedelta(days=own["log_retention_days"])
-    table = Base.metadata.tables[FailedRequest.__tablename__]
-    old = (table.c.organization_id == organization_id) & (table.c.id < first_id_at(logs_before))
-    yield from _delete_all(table, old, renew, batch)
+    sent_before = first_id_at(min(logs_before, now - MIN_RETENTION))
+    old: tuple[tuple[type[Base], ColumnElement[bool]], ...] = (
+        (FailedRequest, FailedRequest.id < first_id_at(logs_before)),
+        # One that was sent again has a newer message.
+        (WebhookDelivery, (WebhookDelivery.id < sent_before) & (WebhookDelivery.message_id < sent_before)),
+        (RevocationReceipt, RevocationReceipt.id < first_id_at(before)),
+    )
+    for model, condition in old:
+        table = Base.metadata.tables[model.__tablename__]
+        yield from _delete_all(table, (table.c.organization_id == organization_id) & condition, renew, batch)
 
 
 def _is_due(rule: PurgeRule) -> ColumnElement[bool]:

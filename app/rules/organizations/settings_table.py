@@ -314,7 +314,7 @@ _ROWS: tuple[tuple[str, SettingKind, Any, str], ...] = (
     ("limits.emails_per_hour", Number(10, 100_000), 2_000, lazy_gettext("Emails of all kinds that are sent in an hour. Further ones wait.")),
     ("audit.retention_days", Number(30, 3650), 365, lazy_gettext("How long audit events are stored.")),
     ("audit.failed_requests", Boolean(), True, lazy_gettext("Store rejected client requests without secrets, so that developers can see the cause, and a sample of successful ones for a day.")),
-    ("audit.log_retention_days", Number(1, 90), 14, lazy_gettext("How long failed requests are stored.")),
+    ("audit.log_retention_days", Number(1, 90), 14, lazy_gettext("How long failed requests and webhook deliveries are stored. Deliveries are kept for at least four days.")),
     ("audit.notify_root_access", Boolean(), True, lazy_gettext("Email administrators when an instance administrator makes changes.")),
 )
 # fmt: on

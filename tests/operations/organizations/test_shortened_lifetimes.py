@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 from sqlalchemy import insert, update
 
 from app.extensions import db
-from app.models.audit import AuditEvent, FailedRequest
+from app.models.audit import AuditEvent, FailedRequest, RevocationReceipt, Webhook, WebhookDelivery
 from app.models.user import AccountLink, Invitation
 from app.operations.audit.audit_events import export_audit_events, list_activity, list_audit_events
 from app.operations.audit.failed_requests import list_failed_requests
@@ -35,6 +36,7 @@ from tests.support.databases import Database
 
 pytestmark = pytest.mark.usefixtures("context")
 DAY = timedelta(days=1)
+WEBHOOK = UUID(int=1)
 
 
 @pytest.fixture
@@ -114,6 +116,51 @@ def failed(organization: Any, client: Any, ago: timedelta) -> dict[str, Any]:
         "parameters": {},
         "expires_at": at + 14 * DAY,
     }
+
+
+@transaction
+def add_logs(organization: Any) -> None:
+    """Add deliveries and receipts of several ages in days, which expire in a year."""
+    now, of = clock.now(), {"organization_id": organization.id}
+    hook = {"url": "https://hook.example", "description": "", "event_types": ["*"], "status": "disabled"}
+    db.session.execute(
+        insert(Webhook).values(id=WEBHOOK, version=1, created_at=now, updated_at=now, **hook, **of)
+    )
+    for model, age, values in (
+        (WebhookDelivery, 3, {"message_id": first_id_at(now - 3 * DAY)}),
+        (WebhookDelivery, 20, {"message_id": first_id_at(now - DAY)}),
+        (WebhookDelivery, 5, {"message_id": first_id_at(now - 5 * DAY)}),
+        (RevocationReceipt, 20, {}),
+        (RevocationReceipt, 40, {}),
+    ):
+        at = now - age * DAY
+        if model is WebhookDelivery:
+            values |= {"webhook_id": WEBHOOK, "event_type": "user.updated", "body": {}, "status": "pending"}
+            values |= {"attempts": 0}
+        else:
+            values |= {
+                "kind": "user",
+                "subject": "usr_",
+                "issued_before": at,
+                "sessions": False,
+                "counts": {},
+            }
+            values |= {"settled_at": at}
+        ends = now + 365 * DAY
+        db.session.execute(
+            insert(model).values(id=first_id_at(at), created_at=at, expires_at=ends, **values, **of)
+        )
+
+
+def test_deliveries_and_receipts_are_deleted_under_shortened_retention(
+    make: Factory, acme: Any, database: Database
+) -> None:
+    """Except for deliveries of the last four days and those that were sent again since."""
+    make.root()
+    add_logs(acme)
+    change(make, acme, audit={"log_retention_days": 1, "retention_days": 30})
+    assert purge_expired(Actor.system("", "janitor"), pause=0) is not None
+    assert (database.count("webhook_deliveries"), database.count("revocation_receipts")) == (2, 1)
 
 
 def test_failed_requests_are_deleted_under_shortened_retention(
