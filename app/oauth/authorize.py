@@ -56,6 +56,7 @@ from app.rules.errors import (
     TooManyRequests,
     UnredirectableError,
 )
+from app.rules.identifiers import existing_creator
 from app.rules.scopes import is_sensitive_scope, restrict_scopes
 from app.web.branding import logo_of, render_branded
 from app.web.browser_session import (
@@ -431,7 +432,7 @@ def client_words(client: ClientSnapshot) -> dict[str, Any]:
         "tos_uri": client.document.get("tos_uri"),
         "trust": client.trust,
         "type": client.type,
-        "created_by": client.created_by,
+        "created_by": existing_creator(client.created_by),
         "created_at": client.created_at,
         "is_unreviewed": client.is_unreviewed,
         "document_host": get_display_host(client.metadata_document_uri)

@@ -18,6 +18,7 @@ from app.portal.clients import client_page
 from app.portal.context import PageResponse, PortalContext, portal_page
 from app.portal.quickstarts import has_token, quickstart_snippet
 from app.portal.traffic import PERIODS, credential_chart, traffic_chart
+from app.rules.identifiers import existing_creator
 from app.web.languages import gettext, percent
 
 _WEEK = 7 * 24
@@ -48,6 +49,7 @@ def client(context: PortalContext, client_id: str) -> PageResponse:
         found,
         "",
         template="overview",
+        owner=existing_creator(found.created_by),
         traffic=traffic,
         chart=traffic_chart(traffic),
         comparison=PERIODS[1].comparison,

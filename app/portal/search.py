@@ -10,12 +10,13 @@ from msgspec import Struct
 
 from app.operations.clients.client_records import list_clients
 from app.operations.store.rows import PageRequest
-from app.operations.users.users import list_users
+from app.operations.users.users import get_user_record, list_users
 from app.portal.context import PageResponse, PortalContext, navigation, portal_page, search_query
 from app.portal.docs import matches, require_reader, search_docs
 from app.portal.labels import CLIENT_TYPE_LABELS
 from app.portal.setting_texts import TOPICS
 from app.rules.actor import Actor
+from app.rules.errors import NotFound
 from app.web.languages import gettext
 
 _MAX_RESULTS = 8
@@ -67,7 +68,18 @@ def _page_of_id(actor: Actor, text: str) -> str | None:
         return None
     for prefix, path, permission in _PAGES_OF_IDS:
         if text.startswith(prefix) and actor.has_permission_for_own(permission):
-            return path.format(text)
+            return _path_to_deleted_user(actor, text) or path.format(text)
+    return None
+
+
+def _path_to_deleted_user(actor: Actor, text: str) -> str | None:
+    """Return the path to what the audit log knows of a user without a page, whose id is shown where they acted."""
+    if not text.startswith("usr_") or not actor.has_permission("audit:read"):
+        return None
+    try:
+        get_user_record(actor, text)
+    except NotFound:
+        return f"/audit?target={text}"
     return None
 
 

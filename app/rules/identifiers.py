@@ -145,6 +145,11 @@ def parse_public_id(prefix: str, text: str) -> UUID | None:
     return decode_uuid(text[len(head) :]) if text.startswith(head) else None
 
 
+def existing_creator(created_by: str | None) -> str | None:
+    """Return who created something, or None if it was a user who was deleted: their id has replaced the email."""
+    return None if created_by is None or parse_public_id("usr", created_by) is not None else created_by
+
+
 def format_client_id(organization_id: str, value: UUID) -> str:
     """Return the public ``client_id``. It names its organization and never equals a ``sub`` (RFC 9700 section 4.15)."""
     return f"cli_{organization_id}_{encode_uuid(value)}"

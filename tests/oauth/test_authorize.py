@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from app.extensions import db
 from app.models.grant import AuthorizationRequest
@@ -40,6 +41,8 @@ from tests.support.databases import Database
 from tests.support.form_browser import Page
 
 pytestmark = pytest.mark.either
+# What replaces the email of a deleted user.
+DELETED = "usr_01m83zp94aehz9733wdmmm9d6d"
 
 
 @pytest.mark.parametrize(
@@ -109,6 +112,18 @@ def test_pages_contain_only_the_request_id(asking: Flow) -> None:
     form = Page("", 200, page.text).form_with("consent-allow")
     assert {name for name, _ in form.values} == {"csrf_token", "lasts", "request", "scope"}
     assert "the-state" not in page.text and "the-nonce" not in page.text
+
+
+@pytest.mark.parametrize(
+    ("creator", "words"),
+    [("dev@acme.example", "Registered by dev@acme.example on"), (DELETED, "Registered on")],
+)
+def test_consent_page_names_the_creator_until_they_are_deleted(
+    asking: Flow, make: Factory, creator: str, words: str
+) -> None:
+    by = replace(make.actor(asking.organization), label=creator)
+    page = asking.other_client(by=by).consent()
+    assert words in page.text and DELETED not in page.text
 
 
 def test_oauth_parameters_in_the_decision_form_are_ignored(asking: Flow) -> None:

@@ -11,7 +11,8 @@ import pytest
     ("query", "path"),
     [
         ("cli_aaaaaaaa_01m83zp94aehz9733wdmmm9d6d", "/clients/cli_aaaaaaaa_01m83zp94aehz9733wdmmm9d6d"),
-        ("usr_01m83zp94aehz9733wdmmm9d6d", "/users/usr_01m83zp94aehz9733wdmmm9d6d"),
+        # Nobody has this ID: a deleted user has no page, and is in the audit log.
+        ("usr_01m83zp94aehz9733wdmmm9d6d", "/audit?target=usr_01m83zp94aehz9733wdmmm9d6d"),
         ("evt_01m83zp94aehz9733wdmmm9d6d", "/audit/evt_01m83zp94aehz9733wdmmm9d6d"),
         ("req_01m83zp94aehz9733wdmmm9d6d", "/logs?request_id=req_01m83zp94aehz9733wdmmm9d6d"),
         ("flr_01m83zp94aehz9733wdmmm9d6d", "/logs/flr_01m83zp94aehz9733wdmmm9d6d"),
@@ -25,7 +26,9 @@ def test_exact_id_leads_to_its_page(ada: Any, query: str, path: str) -> None:
 
 def test_search_finds_clients_users_settings_and_pages(ada: Any, acme: Any, make: Any) -> None:
     make.client(acme, name="Orchard sessions")
-    make.user(acme, email="sessions@acme.example")
+    user = make.user(acme, email="sessions@acme.example")
+    found = ada.http.get(f"/portal/acme/search?q={user.public_id}")
+    assert found.location == f"/portal/acme/users/{user.public_id}"
     ada.get("/search?q=session")
     for text in ("Orchard sessions", "sessions@acme.example", "Idle timeout"):
         assert text in ada.text
