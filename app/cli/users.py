@@ -1,4 +1,4 @@
-"""``flask --app wsgi users``: list, create, disable and enable users, and import them from a file."""
+"""``flask --app wsgi users``: list, create, disable, enable and delete users, and import them from a file."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from app.cli.operator import OperatorGroup, operator
 from app.cli.private_files import open_private
 from app.operations.store.rows import iterate_pages
 from app.operations.users import import_records, import_runner, import_uploads, user_changes, users
+from app.operations.users.deletion import delete_user
 from app.operations.users.factor_resets import reset_user_factors
 from app.operations.users.import_records import ImportRecord
 from app.operations.users.users import UserRecord, find_user_record
@@ -77,6 +78,21 @@ def reset_second_factors_command(organization: str, user: str) -> None:
     found = find_user_record(actor, user)
     reset = reset_user_factors(actor, found.user.public_id)
     click.echo(f"{found.user.public_id} {','.join(reset.methods) or 'none'}")
+
+
+@users_commands.command("delete")
+@_organization
+@_user
+@click.confirmation_option(prompt="Their data is erased. It cannot be undone. Delete the user?")
+def delete_command(organization: str, user: str) -> None:
+    """Delete USER (email or usr_…): end all sessions and tokens, and erase their data."""
+    actor = operator(organization)
+    found = find_user_record(actor, user)
+    ended = delete_user(actor, found.user.public_id)
+    click.echo(
+        f"{found.user.public_id} deleted, with sessions: {ended.sessions}, grants: {ended.grants}, "
+        f"consents: {ended.consents}, roles: {ended.roles}"
+    )
 
 
 def _set_status(organization: str, user: str, status: str) -> None:

@@ -1,4 +1,4 @@
-"""``users``: list, create with a password link, disable and enable."""
+"""``users``: list, create with a password link, disable, enable and delete."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_every_page_of_users_is_printed(app: Flask, make: Factory) -> None:
     assert len(found.stdout.splitlines()) == 1
 
 
-def test_user_is_disabled_by_email_and_enabled_by_id(app: Flask, make: Factory) -> None:
+def test_user_is_disabled_by_email_and_enabled_and_deleted_by_id(app: Flask, make: Factory) -> None:
     acme = make.organization("acme")
     user = make.user(acme, email="ada@acme.example")
     result = run(app, "users", "disable", "--organization", "acme", "ADA@acme.example")
@@ -47,6 +47,10 @@ def test_user_is_disabled_by_email_and_enabled_by_id(app: Flask, make: Factory) 
     assert run(app, "users", "enable", "--organization", "acme", user.public_id).exit_code == 0
     with app.app_context():
         assert isinstance(sign_in(acme.id, user.email, PASSWORD), SignedIn)
+    delete = ("users", "delete", "--organization", "acme", user.public_id)
+    assert run(app, *delete).exit_code == 1  # Nobody confirmed it.
+    assert f"{user.public_id} deleted, with sessions: 1" in run(app, *delete, "--yes").stdout
+    assert run(app, "users", "list", "--organization", "acme").stdout == ""
 
 
 def test_errors_are_explained_with_exit_status_1(app: Flask, make: Factory) -> None:
