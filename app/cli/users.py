@@ -1,4 +1,4 @@
-"""``flask --app wsgi users``: list, create, disable, enable and delete users, and import them from a file."""
+"""``flask --app wsgi users``: list, create, disable, enable, delete and import users, and give them roles."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import click
 
 from app.cli.operator import OperatorGroup, operator
 from app.cli.private_files import open_private
+from app.operations.organizations.administrators import add_administrator
 from app.operations.store.rows import iterate_pages
 from app.operations.users import import_records, import_runner, import_uploads, user_changes, users
 from app.operations.users.deletion import delete_user
@@ -18,6 +19,8 @@ from app.operations.users.factor_resets import reset_user_factors
 from app.operations.users.import_records import ImportRecord
 from app.operations.users.users import UserRecord, find_user_record
 from app.rules.actor import Actor
+from app.rules.directory.permissions import ADMIN
+from app.rules.identifiers import public_id
 from app.rules.users.import_files import FORMATS, format_of_name
 from app.rules.users.profile import STATUSES
 from app.rules.users.user_import import ON_EXISTING
@@ -51,6 +54,34 @@ def create_command(organization: str, email: str, name: str) -> None:
     click.echo(_line(record))
     made = user_changes.issue_user_reset_link(actor, record.user.public_id)
     click.echo(made.link or f"The link was sent to {record.user.email}.")
+
+
+@users_commands.command("give-role")
+@_organization
+@_user
+@click.argument("role", default=ADMIN)
+def give_role_command(organization: str, user: str, role: str) -> None:
+    """Give USER (email or usr_…) the ROLE (admin), or invite them if there is no such user.
+
+    For example after the last administrator has left.
+    """
+    field = "user_id" if user.startswith("usr_") else "email"
+    added = add_administrator(operator(organization), organization, role=role, **{field: user})
+    if added.admin is not None:
+        click.echo(f"{public_id('usr', added.admin.user_id)} {added.admin.email} {added.admin.role}")
+    else:
+        click.echo(added.link or f"The invitation was sent to {user}.")
+
+
+@users_commands.command("reset-password")
+@_organization
+@_user
+def reset_password_command(organization: str, user: str) -> None:
+    """Send or print the link with which USER (email or usr_…) chooses a new password."""
+    actor = operator(organization)
+    found = find_user_record(actor, user)
+    made = user_changes.issue_user_reset_link(actor, found.user.public_id)
+    click.echo(made.link or f"The link was sent to {found.user.email}.")
 
 
 @users_commands.command("disable")

@@ -24,6 +24,20 @@ def test_user_is_created_and_the_password_link_printed(app: Flask, make: Factory
         assert isinstance(sign_in(acme.id, "ada@acme.example", "four quiet otters sing"), SignedIn)
 
 
+def test_administrator_is_appointed_after_the_last_one_has_left(app: Flask, make: Factory) -> None:
+    acme = make.organization("acme")
+    member = make.user(acme, email="ada@acme.example")
+    invited = run(app, "users", "give-role", "--organization", "acme", "new@acme.example")
+    assert "/organizations/acme/invite/gth_iv_" in invited.stdout, invited.output
+    for user, role in ((member.email, ()), (member.public_id, ("auditor",))):
+        given = run(app, "users", "give-role", "--organization", "acme", user, *role)
+        assert given.stdout == f"{member.public_id} ada@acme.example {(*role, 'admin')[0]}\n", given.output
+    link = run(app, "users", "reset-password", "--organization", "acme", member.email).stdout.strip()
+    with app.app_context():
+        reset_password(acme, link.rsplit("/", 1)[1], "four quiet otters sing")
+        assert isinstance(sign_in(acme.id, member.email, "four quiet otters sing"), SignedIn)
+
+
 def test_every_page_of_users_is_printed(app: Flask, make: Factory) -> None:
     acme = make.organization("acme")
     names = [f"user{number:03}@acme.example" for number in range(MAX_LIMIT + 5)]
