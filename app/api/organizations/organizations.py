@@ -135,7 +135,8 @@ def update_organization(context: ApiContext, body: Body, slug: str) -> object:
 def delete_organization(context: ApiContext, slug: str) -> object:
     """Delete an organization.
 
-    Everything stops working immediately. The data is permanently deleted at `purge_at`, and root can restore the
-    organization until then. Its users and clients are restored with it, but must sign in and request tokens again.
+    Everything stops working immediately. Its administrators are notified by email, but clients receive no logout
+    notification. The data is permanently deleted at `purge_at`, and root can restore the organization until then. Its
+    users and clients are restored with it, but must sign in and request tokens again.
     """
     return organizations.delete_organization(context.actor, slug, expected_version=expected_version())
