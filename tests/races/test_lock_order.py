@@ -25,7 +25,6 @@ ACCEPTED = {
         "authorization_codes",
         "users",
     ): "a code is redeemed while its user is changed: the order would cost a query",
-    ("clients", "grants"): "token exchange locks its own client and another client's grant",
 }
 
 

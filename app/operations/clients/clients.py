@@ -54,7 +54,7 @@ from app.operations.clients.credential_rows import (
 from app.operations.directory.lookups import get_organization_by_id, hold_organization
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.grants import signing_keys
-from app.operations.grants.revocation import revoke_grants_of_client
+from app.operations.grants.revocation import expire_codes_of_client
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import audit, clock
 from app.operations.store.rows import count_rows
@@ -184,9 +184,9 @@ def delete_client(actor: Actor, client_id: str, *, expected_version: ExpectedVer
         raise Conflict("A client cannot delete itself.", code="own_client")
     now = clock.now()
     tokens, grants, consents = _count_client_state(row)
-    # Before the client, in the order of locks: a refresh locks its grant, and then the client by a foreign key.
-    revoke_grants_of_client(actor, row.id, reason="client_deleted")
-    update_client_row(row, status=DELETED, deleted_at=now, updated_at=now)
+    # Before the client, in the order of locks.
+    expire_codes_of_client(actor, row.id)
+    update_client_row(row, status=DELETED, deleted_at=now, tokens_not_before=now, updated_at=now)
     counts = DeletedClient(tokens, grants, consents, revoke_all_secrets(actor, row))
     _delete_registration_keys(row)
     logos.delete_logo(row)
@@ -198,8 +198,8 @@ def delete_client(actor: Actor, client_id: str, *, expected_version: ExpectedVer
 def _count_client_state(row: Client) -> tuple[int, int, int]:
     """Count the access tokens, grants and consents of a client that is about to be deleted.
 
-    Access tokens and consents become invalid by the client's status, which every look-up checks. The janitor
-    deletes their rows in batches.
+    Access tokens, grants and consents become invalid by the client's status or cutoff, which every look-up checks. The
+    janitor deletes their rows in batches.
     """
     organization_id, now = row.organization_id, clock.now()
     tokens = active_tokens_of_client(organization_id, row.id, now)
@@ -350,8 +350,8 @@ def _update(
     cutoff = _block_cutoff(before, after)
     is_blocked = after.approval == BLOCKED and before.approval != BLOCKED
     if is_blocked:
-        # Before the client, as in ``delete_client``. The cutoff ends those that are created meanwhile.
-        revoke_grants_of_client(actor, row.id, reason="client_blocked")
+        # Before the client, as in ``delete_client``. The cutoff revokes its grants.
+        expire_codes_of_client(actor, row.id)
     update_client_row(row, **to_client_columns(after), **cutoff, updated_at=clock.now())
     if is_blocked:
         close_client_requests(actor, row.id, DECLINED)

@@ -59,12 +59,10 @@ def revoke_grants_of_other_sessions(actor: Actor, user_id: UUID, *, reason: str)
 
 
 @transaction
-def revoke_grants_of_client(actor: Actor, client_id: UUID, *, reason: str) -> int:
-    """Revoke every grant of a client, unused codes included. Return how many grants were revoked."""
+def expire_codes_of_client(actor: Actor, client_id: UUID) -> None:
+    """Expire a client's unused codes. The client's cutoff revokes its grants, of which there may be very many."""
     _expire_codes(actor, "client_id", client_id)
-    revoked = revoke_matching_grants(actor, Grant.client_id == client_id, reason=reason)
     grants.log_revocation(actor.organization_id, "client", client_id.bytes)
-    return revoked
 
 
 def _expire_codes(actor: Actor, column: str, value: UUID) -> None:
