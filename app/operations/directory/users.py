@@ -28,7 +28,7 @@ from app.rules.errors import Conflict, InvalidInput, NotFound
 from app.rules.fields import text_problem
 from app.rules.identifiers import HasPublicId, new_id, public_id
 from app.rules.languages.translation import lazy_gettext
-from app.rules.mail.email_addresses import canonical_email
+from app.rules.mail.email_addresses import canonical_email, is_email
 from app.rules.tokens.claims import Profile
 from app.rules.users.profile import MAX_NAME_LENGTH
 
@@ -123,7 +123,7 @@ def create_user(
     has as many users as it may (``too_many_users``).
     """
     canonical = canonical_email(email)
-    if canonical is None:
+    if canonical is None or not is_email(email):
         raise InvalidInput("Enter a valid email address.", field="email", code="invalid_email")
     problem = text_problem(name, max_length=MAX_NAME_LENGTH) if name else None
     if problem is not None:

@@ -32,7 +32,7 @@ from app.rules.directory.permissions import ADMIN, PERMISSIONS, ROOT_ONLY
 from app.rules.errors import NotFound
 from app.rules.fields import ValidationErrors, text_problem
 from app.rules.identifiers import public_id
-from app.rules.mail.email_addresses import canonical_email
+from app.rules.mail.email_addresses import email_problem
 from app.rules.organizations import settings
 from app.rules.organizations.organizations import ROOT_SLUG, slug_from_name, slug_problem
 from app.rules.sign_in.passwords import find_password_errors
@@ -206,8 +206,7 @@ def _check_fields(
     email: str, name: str, password: str, organization_name: str, organization_id: str | None
 ) -> str:
     findings = ValidationErrors()
-    if canonical_email(email) is None:
-        findings.add("email", "invalid_email", "Enter a valid email address.")
+    findings.add_problem("email", email_problem(email))
     findings.add_problem("name", text_problem(name, max_length=100))
     findings.add_problem("organization_name", text_problem(organization_name, max_length=100))
     slug = organization_id or slug_from_name(organization_name)

@@ -33,7 +33,7 @@ from app.operations.users.own_profile import can_change_profile
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, InvalidInput
 from app.rules.identifiers import EMAIL_VERIFICATION
-from app.rules.mail.email_addresses import canonical_email
+from app.rules.mail.email_addresses import canonical_email, is_email
 from app.rules.sign_in.passwords import Lockout
 from app.rules.users.profile import is_domain_allowed
 
@@ -116,10 +116,7 @@ def request_email_verification(actor: Actor, email: str, *, page_language: str |
         )
     require_fresh_sign_in(actor)
     organization = get_organization_by_id(actor.organization_id)
-    canonical = canonical_email(email)
-    if canonical is None:
-        raise InvalidInput("Enter a valid email address.", field="email", code="invalid_email")
-    _require_allowed(actor, organization, user_id, email, canonical)
+    canonical = _require_allowed(actor, organization, user_id, email)
     for bucket in (
         bucket_key("address proof", str(user_id)),
         bucket_key("address proof", canonical),
@@ -197,18 +194,20 @@ def verify_email(actor: Actor, token: str, *, known_cookie: str = "") -> bool:
 
 
 @read
-def _require_allowed(
-    actor: Actor, organization: OrganizationSnapshot, user_id: UUID, email: str, canonical: str
-) -> None:
+def _require_allowed(actor: Actor, organization: OrganizationSnapshot, user_id: UUID, email: str) -> str:
+    """Require that the account may verify the email, and return its canonical form."""
+    canonical = canonical_email(email)
     row = db.session.execute(
         select(User.email_canonical, User.email_verified).where(has_key(User, organization.id, user_id))
     ).one()
+    if canonical is None or (canonical != row.email_canonical and not is_email(email)):
+        raise InvalidInput("Enter a valid email address.", field="email", code="invalid_email")
     if canonical == row.email_canonical:
         if row.email_verified:
             raise InvalidInput(
                 "This is already your email address, and it is verified.", field="email", code="unchanged"
             )
-        return
+        return canonical
     if not can_change_profile(actor):
         raise Forbidden(
             "Your organization doesn't let members change their email address. Contact your administrator."
@@ -219,6 +218,7 @@ def _require_allowed(
             field="email",
             code="domain_not_allowed",
         )
+    return canonical
 
 
 @transaction

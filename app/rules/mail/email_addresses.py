@@ -25,13 +25,12 @@ _JOINERS = {0x200C: None, 0x200D: None}
 
 
 def canonical_email(text: str) -> str | None:
-    """Return the stored, comparable form of an address, or None if it is invalid.
+    """Return the stored, comparable form of an address, or None if it cannot be one.
 
     Unicode compatibility forms and letter case are levelled and the domain is written in ASCII (IDNA 2008
     with the UTS 46 mapping), because mail systems do not tell these apart. Accents and ``ß`` stay: to a mail
-    system ``straße@…`` and ``strasse@…`` are two mailboxes, so they are two accounts (TK-4). A word may not mix Latin,
-    Greek and Cyrillic letters, which look alike: browsers show such domains in their encoded form. Beside a Latin word,
-    no other may consist of letters that look like Latin ones only, such as the initial of a name.
+    system ``straße@…`` and ``strasse@…`` are two mailboxes, so they are two accounts (TK-4). Accounts may have had an
+    address for longer than a rule against it exists: what may be set now is up to ``is_email``.
     """
     typed = text.strip()
     # UTS 46 would remove invisible characters from the domain, but pages show the address as it was typed. It keeps the
@@ -44,9 +43,6 @@ def canonical_email(text: str) -> str | None:
         return None
     if _LOCAL_PART.fullmatch(local_part) is None or _has_hidden_character(local_part):
         return None
-    # Separately for tags and labels: ``иван+shop`` and ``росса.com`` are common.
-    if any(map(_mixes_scripts, (*local_part.split("+"), *domain.split(".")))):
-        return None
     ascii_domain = _ascii_domain(domain)
     if ascii_domain is None:
         return None
@@ -55,8 +51,17 @@ def canonical_email(text: str) -> str | None:
 
 
 def is_email(text: str) -> bool:
-    """Return whether the text can be an address."""
-    return canonical_email(text) is not None
+    """Return whether the text is an address that may be set.
+
+    A word may not mix Latin, Greek and Cyrillic letters, which look alike: browsers show such domains in their encoded
+    form. Beside a Latin word, no other may consist of letters that look like Latin ones only, such as the initial of a
+    name.
+    """
+    if canonical_email(text) is None:
+        return False
+    local_part, _, domain = text.strip().rpartition("@")
+    # Separately for tags and labels: ``иван+shop`` and ``росса.com`` are common.
+    return not any(map(_mixes_scripts, (*_level(local_part).split("+"), *domain.split("."))))
 
 
 def _level(text: str) -> str:
@@ -90,7 +95,7 @@ def _ascii_domain(domain: str) -> str | None:
 
 
 def email_problem(value: str) -> FieldProblem | None:
-    """Return what is wrong with an email address, or None."""
+    """Return what is wrong with an email address that is to be set, or None."""
     if is_email(value):
         return None
     return FieldProblem("invalid_email", "Enter a valid email address.")

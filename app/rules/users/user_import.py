@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from app.rules.directory.attributes import Attribute, validate_attributes
 from app.rules.fields import ValidationErrors, find_unknown, text_problem, wrong_type
 from app.rules.languages.translation import lazy_gettext
-from app.rules.mail.email_addresses import canonical_email
+from app.rules.mail.email_addresses import canonical_email, is_email
 from app.rules.sign_in import passwords
 from app.rules.sign_in.imported_hashes import UnsupportedHash, parse_hash
 from app.rules.strict_json import InvalidJson, load_object
@@ -81,7 +81,7 @@ def validate_imported_user(fields: Mapping[str, Any], attributes: Iterable[Attri
     find_unknown(found, fields, JSON_FIELDS, synonyms=SYNONYMS)
     given = {name: value for name, value in fields.items() if value is not None and name in JSON_FIELDS}
     email = given.get("email")
-    canonical = canonical_email(email) if isinstance(email, str) else None
+    canonical = canonical_email(email) if isinstance(email, str) and is_email(email) else None
     if email is None:
         found.add("email", "required", "Enter an email address.")
     elif canonical is None:

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 from flask import Flask
 from msgspec.structs import replace
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 
 from app.extensions import db
 from app.models.user import User
 from app.operations.directory.users import create_user, find_user_by_email, get_user
+from app.operations.sign_in.sign_in import SignedIn, sign_in
+from app.operations.store.transactions import transaction
 from app.operations.users import users
 from app.operations.users.deletion import delete_user
 from app.operations.users.password_resets import issue_reset_link
@@ -22,6 +24,7 @@ from app.operations.users.users import disable_user, enable_user, list_users
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound
 from app.rules.identifiers import new_id
 from app.rules.tokens.claims import claims_for
+from tests.factories import PASSWORD
 from tests.support.cases import each
 
 pytestmark = pytest.mark.usefixtures("context")
@@ -57,6 +60,23 @@ def test_search_ignores_case_of_all_letters_and_finds_email_as_typed(make: Any, 
     make.user(acme, email="ada@x.example")
     found = list_users(make.actor(acme), query=query).items
     assert [record.user.id for record in found] == [made.id]
+
+
+def test_account_keeps_an_email_that_could_not_be_set_now(make: Any) -> None:
+    """A Cyrillic ``а`` beside Latin letters was allowed before."""
+    acme = make.organization()
+    ada, email = make.user(acme), "\u0430da@acme.example"
+    transaction(lambda: db.session.execute(update(User).values(email=email, email_canonical=email)))()
+    assert isinstance(sign_in(acme.id, email.upper(), PASSWORD, ip_address=None), SignedIn)
+    assert [record.user.id for record in list_users(make.actor(acme), query=email).items] == [ada.id]
+    actor = make.actor(acme)
+    assert update_user(actor, ada.public_id, {"email": email, "name": "Ada"}).changed == ["name"]
+    for refused in (
+        lambda: update_user(actor, ada.public_id, {"email": f"{email}.org"}),
+        lambda: create_user(acme.id, email="b\u043eb@acme.example"),
+    ):
+        with pytest.raises(InvalidInput, match="valid email"):
+            refused()
 
 
 def test_search_for_the_email_of_a_user_finds_no_longer_ones(make: Any) -> None:
