@@ -18,6 +18,8 @@ from .instance import fault_of
 EXIT_CONFIGURATION = 78  # EX_CONFIG of sysexits.h
 EXIT_UNAVAILABLE = 75  # EX_TEMPFAIL
 _HOST = re.compile(r"([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
+# A host whose last label looks like a number is an IPv4 address to browsers (WHATWG URL, section 3.5).
+_NUMERIC_HOST = re.compile(r"(?:^|\.)(?:[0-9]+|0x[0-9a-f]*)\.?$")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+]{0,30}")
 _CONTACT = re.compile(r"(mailto:[!-~]+@[!-~]+|https://[!-~]+|tel:[+0-9.()-]+)")
 _GOOD_BASE_URL = "it must look like https://id.example.com, without user, path or query."
@@ -231,12 +233,12 @@ def check_base_url(base_url: str) -> None:
         raise UnsafeConfiguration(f"GATEHOUSE_BASE_URL is {base_url!r}; {_GOOD_BASE_URL}") from None
     if parts.scheme not in {"http", "https"} or not parts.hostname or not is_plain or "@" in parts.netloc:
         raise UnsafeConfiguration(f"GATEHOUSE_BASE_URL is {base_url!r}; {_GOOD_BASE_URL}")
-    if parts.scheme == "http" and not is_loopback_url(base_url):
+    spelled = _as_browsers_write(parts)
+    if parts.scheme == "http" and not is_loopback_url(spelled):
         raise UnsafeConfiguration(
             f"GATEHOUSE_BASE_URL is {base_url!r}. Plain http exposes every secret on the network. "
-            f"Put a TLS proxy in front and set GATEHOUSE_BASE_URL=https://{parts.netloc}"
+            f"Put a TLS proxy in front and set GATEHOUSE_BASE_URL=https{spelled.removeprefix('http')}"
         )
-    spelled = _as_browsers_write(parts)
     if base_url != spelled:
         raise UnsafeConfiguration(
             f"GATEHOUSE_BASE_URL is {base_url!r}. Browsers and client libraries write this URL differently, so "
@@ -251,6 +253,8 @@ def _as_browsers_write(parts: SplitResult) -> str:
             host = f"[{ipaddress.IPv6Address(host)}]"
         elif not host.isascii():
             host = idna.encode(host, uts46=True).decode()
+        if _NUMERIC_HOST.search(host):
+            host = str(_parse_ipv4(host))
     except ValueError:
         host = ""
     if _HOST.fullmatch(host) is None:
@@ -258,6 +262,25 @@ def _as_browsers_write(parts: SplitResult) -> str:
     default = {"http": 80, "https": 443}[parts.scheme]
     port = "" if parts.port in {None, default} else f":{parts.port}"
     return f"{parts.scheme}://{host}{port}"
+
+
+def _parse_ipv4(host: str) -> ipaddress.IPv4Address:
+    """Return the address in any notation that browsers accept, such as 127.1, 0x7f.1 or 2130706433.
+
+    Raises ValueError.
+    """
+    *first, last = (_parse_ipv4_number(each) for each in host.removesuffix(".").split("."))
+    if len(first) > 3 or any(each > 255 for each in first) or last >= 256 ** (4 - len(first)):
+        raise ValueError
+    return ipaddress.IPv4Address(last + sum(each << 24 - 8 * place for place, each in enumerate(first)))
+
+
+def _parse_ipv4_number(text: str) -> int:
+    if _NUMERIC_HOST.fullmatch(text) is None:
+        raise ValueError
+    if text.startswith("0x"):
+        return int(text.removeprefix("0x") or "0", 16)
+    return int(text, 8 if text.startswith("0") else 10)
 
 
 def check_surroundings(env: Mapping[str, str], base_url: str) -> None:

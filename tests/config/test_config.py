@@ -190,6 +190,13 @@ def test_random_keys_are_accepted(tmp_path: Path) -> None:
         "https://id.example.com\\x",
         "https://[::1%lo]",
         "https://\u2047.example",
+        "https://id.example.08",
+        "https://256.1.1.1",
+        "https://1.2.3.4.5",
+        "https://1..2",
+        "https://1_0.1",
+        "https://-1.1",
+        "https://[::1%25eth0]",
         "",
     ],
 )
@@ -208,6 +215,10 @@ def test_base_url_that_is_no_valid_issuer_is_rejected(tmp_path: Path, url: str) 
         ("http://localhost:80", "http://localhost"),
         ("http://[0:0::1]:8000", "http://[::1]:8000"),
         ("https://Bücher.example", "https://xn--bcher-kva.example"),
+        ("https://127.1", "https://127.0.0.1"),
+        ("https://0x7F.1:8443", "https://127.0.0.1:8443"),
+        ("http://２130706433.", "http://127.0.0.1"),
+        ("https://10.010.0x.1", "https://10.8.0.1"),
     ],
 )
 def test_base_url_is_written_as_browsers_do(tmp_path: Path, url: str, spelled: str) -> None:
