@@ -308,7 +308,8 @@ def show_page(
     InvalidInput for an invalid limit or cursor.
     """
     organization_id, sent = context.organization.id, context.parameters
-    options: dict[str, Any] = {"query": sent["q"]} if "q" in sent else {}
+    query = sent.get("q", "").strip()
+    options: dict[str, Any] = {"query": query} if query else {}
     if filters is not None:
         options["filters"] = {name: sent[name] for name in filters if name in sent}
     page = read(context.actor, *subject, requested_page(sent, organization_id, listing), **options)

@@ -227,6 +227,26 @@ def test_invalid_parameter_is_named(
     assert (error["field"], error["code"]) == (field, code)
 
 
+def test_searches_ignore_spaces_around_the_text(http: FlaskClient, make: Factory) -> None:
+    root = make.root()
+    user, headers = make.user(root, email="grace@orchard.example"), bearer_header(make.bearer(root))
+    client, other = make.client(root), make.organization("orchard", name="Orchard Group")
+    identifier = "https://orchard.example/api"
+    body = {"name": "Orchard", "identifier": identifier, "scopes": [{"name": "orchard:read"}]}
+    assert http.post("/resources", json=body, headers=headers).status_code == 201
+    for path, query in (
+        ("/organizations", other.slug),
+        ("/organizations", "Orchard G"),
+        ("/resources", identifier),
+        ("/scopes", "orchard:"),
+        ("/clients", client.client_id),
+        ("/users", user.public_id),
+        ("/users", "Grace@ORCHARD"),
+    ):
+        found = http.get(path, query_string={"q": f" {query} "}, headers=headers).get_json()
+        assert len(found["data"]) == 1, (path, query)
+
+
 def test_cursor_is_bound_to_its_list(http: FlaskClient, make: Factory) -> None:
     """JS-8."""
     acme, globex = make.organization(), make.organization()

@@ -203,8 +203,7 @@ def _searched(query: str) -> dict[str, Any]:
     user_id = parse_public_id("usr", query)
     if user_id is not None:
         return {"user_id": user_id}
-    part = query.strip()
-    return {"part": part.lower(), "typed_part": searched_part(part)}
+    return {"part": query.lower(), "typed_part": searched_part(query)}
 
 
 @transaction
