@@ -109,7 +109,11 @@ OUTBOX = _family(
     "gatehouse_outbox_messages", GAUGE, "Messages that wait, by kind; counted up to 10,000.", ("kind",), MAX
 )
 OUTBOX_AGE = _family(
-    "gatehouse_outbox_oldest_seconds", GAUGE, "Age of the oldest message that waits.", ("kind",), MAX
+    "gatehouse_outbox_oldest_seconds",
+    GAUGE,
+    "Age of the oldest message that waits, but for no pause.",
+    ("kind",),
+    MAX,
 )
 UNSEALED = _family(
     "gatehouse_audit_unsealed_events", GAUGE, "Audit events outside of the chain, up to 1,000.", merge=MAX

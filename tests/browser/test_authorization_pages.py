@@ -176,7 +176,7 @@ def test_client_logo_is_shown_on_sign_in_and_consent(
     serve_at(live_server.app, client, logo_uri=f"{logo_server.base_url}/logo.png")
     with live_server.app.app_context():
         message = Message(
-            acme.id, new_id(), logos.KIND, "", {"client": client.client_id}, 1, *([clock.now()] * 2)
+            acme.id, new_id(), logos.KIND, "", {"client": client.client_id}, 1, *([clock.now()] * 3)
         )
         logos.fetch_logo(message)
     page = pages.open(authorize(client, CALLBACK))

@@ -55,7 +55,7 @@ def deliver(message: Message) -> None:
         raise DeliveryRejected("its link has expired")
     # So that nobody can delay a notice about security by emails that anybody can cause.
     share = 0.5 if email.template in emails.CAUSED_BY_ANYBODY else 1
-    if message.attempts == 1:
+    if not message.has_waited:
         share -= _FOR_WAITING
     if not _has_quota(organization, share):
         raise DeliveryPaused(f"{organization.slug} has sent as many emails as it may in an hour", _PAUSE)

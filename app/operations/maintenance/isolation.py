@@ -143,7 +143,7 @@ def _create_registration(organization: OrganizationSnapshot, marker: str, passwo
     now = clock.now()
     payload = seal_payload(organization.id, REGISTRATION_MESSAGE, asked)
     registrations.process_registration(
-        Message(organization.id, uuid4(), REGISTRATION_MESSAGE, "isolation check", payload, 1, now, now)
+        Message(organization.id, uuid4(), REGISTRATION_MESSAGE, "isolation check", payload, 1, now, now, now)
     )
 
 

@@ -53,7 +53,7 @@ messages_available = threading.Event()
 
 
 class Message(Struct, frozen=True):
-    """A leased message to deliver; ``attempts`` includes this one."""
+    """A leased message to deliver; ``attempts`` includes this one. It was due at ``available_at``."""
 
     organization_id: str
     id: UUID
@@ -62,7 +62,13 @@ class Message(Struct, frozen=True):
     payload: Mapping[str, Any]
     attempts: int
     created_at: datetime
+    available_at: datetime
     leased_until: datetime
+
+    @property
+    def has_waited(self) -> bool:
+        """Return whether it was to be delivered before."""
+        return self.attempts > 1 or self.available_at > self.created_at
 
 
 class DeliveryRejected(Exception):
@@ -74,7 +80,7 @@ class DeliveryDeferred(Exception):
 
 
 class DeliveryPaused(Exception):
-    """A limit is reached, which is expected: nothing has failed.
+    """A limit is reached, which is expected: nothing has failed, and this was no attempt.
 
     All messages of the receiver wait until the same time, at most for ``pause``, and are then tried in their order.
     """
@@ -148,15 +154,20 @@ def is_for_external_server(message: Message) -> bool:
 
 @read
 def count_waiting() -> dict[str, tuple[int, datetime | None]]:
-    """Return how many messages of each kind wait, of the first ``MAX_COUNTED``, and when the oldest was created."""
+    """Return how many messages of each kind wait, of the first ``MAX_COUNTED``, and when the oldest was created.
+
+    Messages that wait for the end of a pause are not among the oldest.
+    """
+    now = clock.now()
+    is_paused = (OutboxMessage.attempts == 0) & (OutboxMessage.available_at > now)
     due = (
-        select(OutboxMessage.kind, OutboxMessage.created_at)
-        .where(OutboxMessage.done_at.is_(None), OutboxMessage.available_at < clock.now() + DELIVERY_TIMEOUT)
+        select(OutboxMessage.kind, case((is_paused, None), else_=OutboxMessage.created_at).label("since"))
+        .where(OutboxMessage.done_at.is_(None), OutboxMessage.available_at < now + DELIVERY_TIMEOUT)
         .order_by(OutboxMessage.available_at)
         .limit(MAX_COUNTED)
         .subquery()
     )
-    found = select(due.c.kind, func.count(), func.min(due.c.created_at)).group_by(due.c.kind)
+    found = select(due.c.kind, func.count(), func.min(due.c.since)).group_by(due.c.kind)
     waiting: dict[str, tuple[int, datetime | None]] = dict.fromkeys(_deliveries, (0, None))
     for kind, count, oldest in db.session.execute(found.execution_options(**ACROSS)):
         waiting[kind] = (count, oldest)
@@ -302,12 +313,15 @@ def _postpone(message: Message, *, pause: timedelta | None = None, only_this_mes
 
     Messages that wait for longer already are not touched, so that each new one does not cost an update of all others.
     """
-    now = clock.now()
+    now, before = clock.now(), OutboxMessage.attempts
     if pause is None:
         retry_at = now + retry_delay(message.attempts, _jitter.random())
+        attempts = case((OutboxMessage.attempts < message.attempts, message.attempts), else_=before)
     else:
         # The next of fixed times, so that neither other workers nor new messages make those that wait wait longer.
         retry_at = now + pause - (now - _EPOCH) % pause
+        # The lease has counted this one.
+        attempts = case((OutboxMessage.id == message.id, message.attempts - 1), else_=before)
     is_due_before = (OutboxMessage.available_at < retry_at) | (OutboxMessage.id == message.id)
     ids: Sequence[UUID] = [message.id]
     if not only_this_message:
@@ -320,13 +334,7 @@ def _postpone(message: Message, *, pause: timedelta | None = None, only_this_mes
             )
         )
         count_changed(
-            _UPDATE_BY_ID.where(some, is_due_before).values(
-                available_at=retry_at,
-                attempts=case(
-                    (OutboxMessage.attempts < message.attempts, message.attempts),
-                    else_=OutboxMessage.attempts,
-                ),
-            )
+            _UPDATE_BY_ID.where(some, is_due_before).values(available_at=retry_at, attempts=attempts)
         )
     if given_up:
         actor = Actor.system(message.organization_id, "outbox")

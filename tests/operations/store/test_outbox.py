@@ -211,9 +211,9 @@ def test_new_message_to_a_dead_receiver_does_not_update_those_that_wait(
 
 
 def test_pause_ends_for_all_messages_of_the_receiver_at_the_same_time(
-    make: Factory, receivers: Receivers, monkeypatch: pytest.MonkeyPatch
+    make: Factory, receivers: Receivers, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither another worker, a message that waits for longer nor a new one changes when it ends."""
+    """Neither another worker, a message that waits for longer nor a new one changes when it ends, or is an attempt."""
     organization = make.organization().id
     start = clock.now().replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
 
@@ -247,6 +247,8 @@ def test_pause_ends_for_all_messages_of_the_receiver_at_the_same_time(
     pass_time(5)
     assert deliver_due() == 1
     assert waiting_until() == [timedelta(hours=3), *[timedelta(minutes=10)] * 4]
+    assert rows() == [("limited", 0, None)] * 5
+    assert outbox.count_waiting()["test"] == (5, None)
 
 
 @pytest.mark.mariadb
