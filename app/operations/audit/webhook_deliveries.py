@@ -120,7 +120,8 @@ def send_test(actor: Actor, webhook_id: str) -> DeliveryRecord:
     _enforce_rate_limit(actor)
     organization = get_organization_by_id(actor.organization_id)
     data = {"organization_id": organization.slug, "webhook_id": webhook_record(row).public_id}
-    made = create_delivery(organization, row.id, TEST_EVENT, build_body(TEST_EVENT, clock.now(), data))
+    body = build_body(TEST_EVENT, clock.now(), data)
+    made = create_delivery(organization, row.id, TEST_EVENT, body, immediately=True)
     db.session.flush()
     record_webhook_event(actor, "webhook.tested", row.id, after={"delivery_id": public_id(PREFIX, made)})
     return _find(actor, row, public_id(PREFIX, made))
@@ -168,7 +169,7 @@ def _restart(delivery: DeliveryRecord, row: Webhook) -> None:
     old, expires_at = db.session.execute(
         select(WebhookDelivery.message_id, WebhookDelivery.expires_at).where(mine)
     ).one()
-    message_id = enqueue_delivery(row.organization_id, row.id, delivery.id)
+    message_id = enqueue_delivery(row.organization_id, row.id, delivery.id, immediately=True)
     # Of two concurrent requests only one sends it: the message of the other finds no delivery.
     count_changed(
         update(WebhookDelivery)

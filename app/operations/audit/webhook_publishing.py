@@ -106,9 +106,17 @@ def publish_to_webhooks(_: Actor, event: Mapping[str, Any]) -> None:
 
 
 def create_delivery(
-    organization: OrganizationSnapshot, webhook_id: UUID, event_type: str, body: Mapping[str, Any]
+    organization: OrganizationSnapshot,
+    webhook_id: UUID,
+    event_type: str,
+    body: Mapping[str, Any],
+    *,
+    immediately: bool = False,
 ) -> UUID:
-    """Create a delivery that is sent after the current transaction has committed, and return its id."""
+    """Create a delivery that is sent after the current transaction has committed, and return its id.
+
+    ``immediately`` sends it even if the endpoint is down.
+    """
     now = clock.now()
     delivery_id = new_id()
     retention = timedelta(days=organization.settings["audit"]["log_retention_days"])
@@ -117,7 +125,7 @@ def create_delivery(
             organization_id=organization.id,
             id=delivery_id,
             webhook_id=webhook_id,
-            message_id=enqueue_delivery(organization.id, webhook_id, delivery_id),
+            message_id=enqueue_delivery(organization.id, webhook_id, delivery_id, immediately=immediately),
             event_type=event_type,
             body=dict(body),
             status=PENDING,
@@ -134,14 +142,20 @@ def min_expiry(now: datetime) -> datetime:
     return now + MIN_RETENTION
 
 
-def enqueue_delivery(organization_id: str, webhook_id: UUID, delivery_id: UUID) -> UUID:
-    """Add an outbox message for the delivery and return its id."""
+def enqueue_delivery(
+    organization_id: str, webhook_id: UUID, delivery_id: UUID, *, immediately: bool = False
+) -> UUID:
+    """Add an outbox message for the delivery and return its id.
+
+    ``immediately`` sends it at once even if the endpoint is down.
+    """
     return enqueue(
         organization_id,
         KIND,
         {"delivery": public_id("dlv", delivery_id)},
         receiver=public_id("whk", webhook_id),
         expires_in=DELIVERY_TIMEOUT,
+        immediately=immediately,
     )
 
 

@@ -5,7 +5,8 @@ with a compare-and-set that moves its due time into the future. If that process 
 when the lease expires. Messages are delivered outside of any transaction, at least once.
 
 After a failed delivery, all messages of the same receiver wait. A receiver that is down therefore costs one attempt
-per pause and one per new message, and never delays other receivers.
+per pause and one per new message, and never delays other receivers. New messages to an external server that is down
+wait too, but for a minute at most: it may not want one message only, or be up again.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ from app.rules.identifiers import new_id
 from app.rules.store.outgoing_http import DELIVERY_TIMEOUT, retry_delay
 
 DELIVERED, REFUSED, GIVEN_UP = "delivered", "refused", "given_up"
+FAILED = "failed"
+# An external server that is down gets a new message after this time, or when it is tried again.
+_PROBE_INTERVAL = timedelta(minutes=1)
 # Longer than a delivery can take: see outgoing_http.TOTAL_SECONDS.
 LEASE_DURATION = timedelta(seconds=30)
 # Ids in one statement.
@@ -107,11 +111,12 @@ def enqueue(
     *,
     receiver: str,
     expires_in: timedelta = DELIVERY_TIMEOUT,
+    immediately: bool = False,
 ) -> UUID:
     """Add a message that is delivered after the current transaction has committed, and return its id.
 
-    It is given up after ``expires_in``. ``receiver`` is the public id of the receiver. The payload must not contain a
-    secret in clear text.
+    It is given up after ``expires_in``. ``receiver`` is the public id of the receiver. ``immediately`` tries it at once
+    even if its receiver is an external server that is down. The payload must not contain a secret in clear text.
     """
     now = clock.now()
     message_id = new_id()
@@ -122,12 +127,20 @@ def enqueue(
         receiver=receiver,
         payload=dict(payload),
         created_at=now,
-        available_at=now,
+        available_at=now if immediately else _first_attempt_at(organization_id, kind, receiver, now),
         attempts=0,
         expires_at=now + expires_in,
     )
     on_commit(messages_available.set)
     return message_id
+
+
+def _first_attempt_at(organization_id: str, kind: str, receiver: str, now: datetime) -> datetime:
+    delivery = _deliveries.get(kind)
+    if delivery is None or not delivery.to_external_server:
+        return now
+    waiting = _find_oldest_pending(organization_id, receiver)
+    return min(waiting.available_at, now + _PROBE_INTERVAL) if _is_down(waiting, now) else now
 
 
 def register_delivery(
@@ -217,6 +230,8 @@ def deliver(message: Message) -> None:
         _postpone(message)
     else:
         _finish(message, DELIVERED)
+        if message.has_waited and is_for_external_server(message):
+            _note_recovery(message)
 
 
 def _log_failure(message: Message, error: BaseException, *, with_traceback: bool) -> None:
@@ -279,6 +294,34 @@ def _finish(message: Message, outcome: str) -> None:
     )
 
 
+@transaction
+def _note_recovery(message: Message) -> None:
+    """Let new messages to the receiver be tried immediately again. Those that have failed keep their time."""
+    if _is_down(_find_oldest_pending(message.organization_id, message.receiver), clock.now()):
+        failed = OutboxMessage.outcome == FAILED
+        ids = _find_pending_ids(message.organization_id, message.receiver, failed)
+        for some in _pending_batches(message.organization_id, ids):
+            count_changed(_UPDATE_BY_ID.where(some).values(outcome=None))
+
+
+def _find_oldest_pending(organization_id: str, receiver: str) -> Any:
+    return db.session.execute(
+        select(OutboxMessage.id, OutboxMessage.available_at, OutboxMessage.outcome)
+        .where(
+            OutboxMessage.organization_id == organization_id,
+            OutboxMessage.receiver == receiver,
+            OutboxMessage.done_at.is_(None),
+        )
+        .order_by(OutboxMessage.id)
+        .limit(1)
+    ).first()
+
+
+def _is_down(oldest: Any, now: datetime) -> bool:
+    """Return whether a receiver is down, by its oldest pending message."""
+    return oldest is not None and oldest.outcome == FAILED and oldest.available_at > now
+
+
 def refuse_pending(organization_id: str, receiver: str) -> None:
     """Refuse the pending messages of the receiver in the current transaction."""
     ids = _find_pending_ids(organization_id, receiver)
@@ -314,8 +357,15 @@ def _postpone(message: Message, *, pause: timedelta | None = None, only_this_mes
     Messages that wait for longer already are not touched, so that each new one does not cost an update of all others.
     """
     now, before = clock.now(), OutboxMessage.attempts
+    outcome = FAILED if pause is None and not only_this_message else None
     if pause is None:
-        retry_at = now + retry_delay(message.attempts, _jitter.random())
+        delay = retry_delay(message.attempts, _jitter.random())
+        if outcome == FAILED and is_for_external_server(message):
+            waiting = _find_oldest_pending(message.organization_id, message.receiver)
+            # One of many new messages: the first delays would be as many attempts.
+            if waiting is not None and waiting.id != message.id and _is_down(waiting, now):
+                delay = max(delay, _PROBE_INTERVAL)
+        retry_at = now + delay
         attempts = case((OutboxMessage.attempts < message.attempts, message.attempts), else_=before)
     else:
         # The next of fixed times, so that neither other workers nor new messages make those that wait wait longer.
@@ -334,7 +384,9 @@ def _postpone(message: Message, *, pause: timedelta | None = None, only_this_mes
             )
         )
         count_changed(
-            _UPDATE_BY_ID.where(some, is_due_before).values(available_at=retry_at, attempts=attempts)
+            _UPDATE_BY_ID.where(some, is_due_before).values(
+                available_at=retry_at, attempts=attempts, outcome=outcome
+            )
         )
     if given_up:
         actor = Actor.system(message.organization_id, "outbox")

@@ -124,7 +124,7 @@ def test_failed_delivery_is_retried_after_growing_delay(
     receivers.answers["one"] = fail
     for attempt in (1, 2, 3):
         assert deliver_due() == 1, "once, and not again before the retry delay"
-        assert rows() == [("one", attempt, None)]
+        assert rows() == [("one", attempt, "failed")]
         come_round()
     receivers.answers.clear()
     assert deliver_due() == 1
@@ -145,7 +145,7 @@ def test_unexpected_exception_is_retried(
     put(make.organization().id, "one")
     receivers.answers["one"] = stumble
     assert deliver_due() == 1
-    assert rows() == [("one", 1, None)]
+    assert rows() == [("one", 1, "failed")]
     assert "ZeroDivisionError" in caplog.text
 
 
@@ -249,6 +249,44 @@ def test_pause_ends_for_all_messages_of_the_receiver_at_the_same_time(
     assert waiting_until() == [timedelta(hours=3), *[timedelta(minutes=10)] * 4]
     assert rows() == [("limited", 0, None)] * 5
     assert outbox.count_waiting()["test"] == (5, None)
+
+
+def test_external_server_that_is_down_gets_new_messages_once_a_minute(
+    make: Factory, receivers: Receivers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may fail at one message only: it is up as soon as it takes another."""
+    outbox.register_delivery("test", receivers, to_external_server=True)
+    monkeypatch.setattr(
+        outbox, "retry_delay", lambda attempts, _: timedelta(seconds=10 * 2 ** (attempts - 1))
+    )
+    organization, start = make.organization().id, clock.now()
+
+    def attempts_at(second: int, *names: str) -> int:
+        monkeypatch.setattr(clock, "now", lambda: start + timedelta(seconds=second))
+        put(organization, *names)
+        return deliver_due()
+
+    @transaction
+    def waiting() -> list[int]:
+        found = select(OutboxMessage.available_at).where(
+            OutboxMessage.organization_id == organization, OutboxMessage.done_at.is_(None)
+        )
+        times = db.session.scalars(found.order_by(OutboxMessage.id))
+        return [round((at - start).total_seconds()) for at in times]
+
+    receivers.answers["dead"] = fail
+    assert attempts_at(0, "dead") == 1
+    assert attempts_at(1, "dead", "alive") == 1
+    assert waiting() == [10, 10], "with the others"
+    move(attempts=8, available_at=start + timedelta(seconds=1290))
+    assert sum(attempts_at(second, "dead") for second in range(10, 310)) == 4
+    assert waiting()[:2] == [1290, 1290], "what failed before keeps its time"
+    transaction(outbox.enqueue)(organization, "test", {}, receiver="dead", immediately=True)
+    assert attempts_at(310) == 1
+    receivers.answers.clear()
+    assert attempts_at(1000) == 301
+    assert waiting() == [1290, 1290]
+    assert attempts_at(1001, "dead") == 1, "it is up"
 
 
 @pytest.mark.mariadb
