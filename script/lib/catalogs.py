@@ -26,7 +26,7 @@ KEYWORDS = (
     "DocumentRefused:1", "AlreadyDecided:1", "ClientChanged:1", "ImportSuperseded:1", "LastSignInMethod:1",
     "NoMailServer:1", "NotRevealable:1", "OutgoingRequestBlocked:1", "OutgoingRequestFailed:1", "RootProtected:1",
     "TooManyClients:1",
-    "UnreadableFile:1", "UploadExpired:1",
+    "UnreadableFile:1", "UnsupportedHash:2", "UploadExpired:1",
     "require_attempt_allowed:2", "get_row:2",
 )  # fmt: skip
 

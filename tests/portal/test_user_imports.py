@@ -70,6 +70,23 @@ def test_invalid_file_shows_error_at_field(ada: Any, database: Database) -> None
     assert database.count("user_imports") == 0
 
 
+def test_reasons_of_rejected_rows_are_in_the_language_of_the_page(app: Flask, ada: Any) -> None:
+    """Also their values, and what is wrong with a password hash."""
+    hashes = ("md5", "$2b$04$" + "a" * 53, "$scrypt$ln=15,r=8,p=1$" + "a" * 22 + "$aaaa")
+    upload(
+        ada,
+        "email,password_hash\n" + "".join(f'p{n}@acme.example,"{each}"\n' for n, each in enumerate(hashes)),
+    )
+    ada.follow()
+    path = urlsplit(ada.page.request.path).path
+    work(app)
+    ada.http.environ_base["HTTP_ACCEPT_LANGUAGE"] = "de"
+    ada.get(path)
+    assert "Dieser Passwort-Hash wird nicht unterstützt." in ada.text
+    assert "bcrypt cost ist 4. Erlaubt ist 8 bis 14." in ada.text
+    assert "Der Teil digest dieses Hashes hat 3 Byte." in ada.text
+
+
 def test_import_is_cancelled(app: Flask, ada: Any, database: Database) -> None:
     upload(ada, user_rows(3), "users.json.csv")
     ada.follow()

@@ -39,7 +39,7 @@ from app.operations.sign_in.actor_access import require_role_permissions
 from app.operations.store import audit, clock, keyring
 from app.operations.store.transactions import count_changed, read, transaction
 from app.operations.users.groups import hold_groups
-from app.operations.users.import_records import record_import_event, seal_context
+from app.operations.users.import_records import as_stored_message, record_import_event, seal_context
 from app.operations.users.import_updates import differing_fields, update_existing_user
 from app.operations.users.import_uploads import load_importer
 from app.operations.users.role_assignments import announce_role
@@ -398,7 +398,11 @@ def _store_refusals(job: UserImport, refusals: Sequence[RowRefusal]) -> None:
     organization_id = job.organization_id
     rows = []
     for number, fields, errors in refusals:
-        stored = {"fields": fields, "errors": [(error.field, error.code, error.message) for error in errors]}
+        stored = {
+            "fields": fields,
+            "errors": [(error.field, error.code, error.message) for error in errors],
+            "messages": [as_stored_message(error.message) for error in errors],
+        }
         rows.append(
             {
                 "organization_id": organization_id,

@@ -33,6 +33,7 @@ from app.rules.actor import Actor
 from app.rules.errors import Conflict, FieldError
 from app.rules.fields import MAX_UNKNOWN
 from app.rules.identifiers import HasPublicId, parse_public_id, public_id
+from app.rules.languages.translation import TranslatableString, lazy_gettext
 from app.rules.users.import_files import REPORT_FIELDS, as_cell, as_cells
 from app.rules.users.user_import import CSV_FIELDS
 
@@ -211,11 +212,27 @@ def remove_refusals(organization_id: str, import_id: UUID) -> None:
     )
 
 
+def as_stored_message(message: str) -> tuple[str, dict[str, Any]] | None:
+    """Return the message id and the parameters of an error, or None if its text is all there is to translate."""
+    if not isinstance(message, TranslatableString):
+        return None
+    is_plain = all(type(value) in {str, int} for value in message.params.values())
+    return (message.msgid, message.params) if is_plain else None
+
+
 def _refused_row(refusal: UserImportRefusal) -> RefusedRowRecord:
     context = seal_context("refusal", refusal.import_id, refusal.number)
     stored = json.loads(keyring.unseal(refusal.organization_id, refusal.sealed_row, context))
+    errors = stored["errors"]
+    # The release before this one stores only the English text.
+    messages = stored.get("messages") or [None] * len(errors)
     return RefusedRowRecord(
-        refusal.number, stored["fields"], tuple(FieldError(*error) for error in stored["errors"])
+        refusal.number,
+        stored["fields"],
+        tuple(
+            FieldError(field, code, text if message is None else lazy_gettext(message[0], **message[1]))
+            for (field, code, text), message in zip(errors, messages, strict=True)
+        ),
     )
 
 

@@ -27,6 +27,7 @@ from cryptography.hazmat.primitives.ciphers.modes import CTR
 from msgspec import Struct
 
 from app.rules.fields import FieldProblem
+from app.rules.languages.translation import lazy_gettext
 
 MAX_STORED_LENGTH = 255
 """Characters of a stored hash, the size of its column."""
@@ -114,7 +115,8 @@ def parse_hash(exported: Any) -> ImportedHash:
         )
     if len(exported) > 2 * MAX_STORED_LENGTH:
         raise UnsupportedHash(
-            "too_long", f"A password hash can have at most {2 * MAX_STORED_LENGTH} characters."
+            "too_long",
+            lazy_gettext("A password hash can have at most %(max)s characters.", max=2 * MAX_STORED_LENGTH),
         )
     for form, read in _FORMS:
         match = form.fullmatch(exported)
@@ -207,18 +209,18 @@ def dummy_imported_hash(scheme: str) -> str:
 def _of_bcrypt(exported: str, exponent: str) -> ImportedHash:
     cost = int(exponent)
     if cost not in BCRYPT_COSTS:
-        raise _out_of_range("bcrypt's cost", cost, BCRYPT_COSTS)
+        raise _out_of_range("bcrypt cost", cost, BCRYPT_COSTS)
     return ImportedHash(exported, f"bcrypt {cost}")
 
 
 def _of_argon2(exported: str, kind: str, m: str, t: str, p: str, salt: str, digest: str) -> ImportedHash:
     memory, passes, parallelism = int(m), int(t), int(p)
     if not 1 <= parallelism <= MAX_ARGON2_PARALLELISM:
-        raise _out_of_range("argon2's p", parallelism, range(1, MAX_ARGON2_PARALLELISM + 1))
+        raise _out_of_range("argon2 p", parallelism, range(1, MAX_ARGON2_PARALLELISM + 1))
     if not max(1024, 8 * parallelism) <= memory <= MAX_MEMORY_KIB:
-        raise _out_of_range("argon2's m (KiB)", memory, range(max(1024, 8 * parallelism), MAX_MEMORY_KIB + 1))
+        raise _out_of_range("argon2 m (KiB)", memory, range(max(1024, 8 * parallelism), MAX_MEMORY_KIB + 1))
     if passes < 1 or memory * passes > MAX_ARGON2_WORK:
-        raise _out_of_range("argon2's t at this m", passes, range(1, MAX_ARGON2_WORK // memory + 1))
+        raise _out_of_range(f"argon2 t (m={memory})", passes, range(1, MAX_ARGON2_WORK // memory + 1))
     _require_size(unb64(salt), "salt", SALT_BYTES)
     _require_size(unb64(digest), "digest", DIGEST_BYTES)
     return ImportedHash(exported, f"argon2{kind} {memory} {passes} {parallelism}")
@@ -226,7 +228,7 @@ def _of_argon2(exported: str, kind: str, m: str, t: str, p: str, salt: str, dige
 
 def _of_pbkdf2(name: str, iterations: int, salt: bytes, digest: bytes) -> ImportedHash:
     if iterations not in PBKDF2_ITERATIONS:
-        raise _out_of_range("PBKDF2's iterations", iterations, PBKDF2_ITERATIONS)
+        raise _out_of_range("PBKDF2 iterations", iterations, PBKDF2_ITERATIONS)
     _require_size(salt, "salt", SALT_BYTES)
     _require_size(digest, "digest", DIGEST_BYTES)
     # PBKDF2 derives each block independently, so comparing the first one is as secure and costs less.
@@ -246,14 +248,16 @@ def _of_scrypt(log_n: int, r: int, p: int, salt: bytes, digest: bytes) -> Import
 
 def _require_scrypt_cost(log_n: int, r: int, p: int) -> None:
     if log_n not in SCRYPT_LOG_N:
-        raise _out_of_range("scrypt's ln", log_n, SCRYPT_LOG_N)
+        raise _out_of_range("scrypt ln", log_n, SCRYPT_LOG_N)
     memory = (r << log_n) // 8
     # RFC 7914 section 2 requires N below 2^(16 r), and implementations enforce it.
     min_r = log_n // 16 + 1
     if r < min_r or memory > MAX_MEMORY_KIB:
-        raise _out_of_range("scrypt's r at this ln", r, range(min_r, (MAX_MEMORY_KIB * 8 >> log_n) + 1))
+        raise _out_of_range(f"scrypt r (ln={log_n})", r, range(min_r, (MAX_MEMORY_KIB * 8 >> log_n) + 1))
     if p < 1 or memory * p > MAX_SCRYPT_WORK:
-        raise _out_of_range("scrypt's p at this ln and r", p, range(1, MAX_SCRYPT_WORK // max(1, memory) + 1))
+        raise _out_of_range(
+            f"scrypt p (ln={log_n}, r={r})", p, range(1, MAX_SCRYPT_WORK // max(1, memory) + 1)
+        )
 
 
 def _of_phc_pbkdf2(name: str | None, iterations: str, salt: str, digest: str) -> ImportedHash:
@@ -313,10 +317,13 @@ def _of_document(exported: Mapping[str, Any]) -> ImportedHash:
     iterations, salt, digest = exported.get("iterations"), exported.get("salt"), exported.get("value")
     if exported.keys() != _DOCUMENT_FIELDS or not isinstance(salt, str) or not isinstance(digest, str):
         fields = ", ".join(sorted(_DOCUMENT_FIELDS))
-        message = f"A hash object must have exactly the fields {fields}, or Keycloak's credentialData and secretData."
+        message = lazy_gettext(
+            "A hash object must have exactly the fields %(fields)s, or Keycloak's credentialData and secretData.",
+            fields=fields,
+        )
         raise UnsupportedHash("unknown_hash", message)
     if name not in ("pbkdf2", "pbkdf2-sha256", "pbkdf2-sha512"):
-        message = (
+        message = lazy_gettext(
             "The algorithm must be pbkdf2, pbkdf2-sha256 or pbkdf2-sha512. Write argon2 hashes in PHC format, or send "
             "Keycloak's credentialData and secretData."
         )
@@ -329,7 +336,9 @@ def _of_document(exported: Mapping[str, Any]) -> ImportedHash:
 def _of_credential(exported: Mapping[str, Any]) -> ImportedHash:
     """Read a credential as Keycloak exports it, in which most numbers are lists with one text."""
     if not exported.keys() <= _CREDENTIAL_FIELDS or exported.get("type", "password") != "password":
-        message = "This is not a password as Keycloak exports it, with its credentialData and secretData."
+        message = lazy_gettext(
+            "This is not a password as Keycloak exports it, with its credentialData and secretData."
+        )
         raise UnsupportedHash("unknown_hash", message)
     data, secret = (_nested(exported.get(name)) for name in ("credentialData", "secretData"))
     iterations, salt, value = data.get("hashIterations"), secret.get("salt"), secret.get("value")
@@ -346,7 +355,7 @@ def _of_credential(exported: Mapping[str, Any]) -> ImportedHash:
     text = f"$argon2{kind}$v={number}$m={memory},t={iterations},p={lanes}${plain_salt}${plain_value}"
     match = _ARGON2.fullmatch(text)
     if match is None:
-        message = (
+        message = lazy_gettext(
             "The parameters, the salt or the value of this argon2 hash are not as Keycloak exports them."
         )
         raise UnsupportedHash("malformed_hash", message)
@@ -359,7 +368,9 @@ def _nested(value: Any) -> Mapping[str, Any]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, Mapping):
-        message = "credentialData and secretData must be JSON objects, as Keycloak exports them."
+        message = lazy_gettext(
+            "credentialData and secretData must be JSON objects, as Keycloak exports them."
+        )
         raise UnsupportedHash("malformed_hash", message)
     return found
 
@@ -373,13 +384,20 @@ def _first(parameters: Any, name: str) -> str:
 def _out_of_range(what: str, value: int, allowed: range) -> UnsupportedHash:
     low, high = allowed.start, allowed.stop - 1
     code = "hash_too_cheap" if value < low else "hash_too_expensive"
-    return UnsupportedHash(code, f"{what} is {value}. It must be between {low} and {high}.")
+    message = lazy_gettext(
+        "%(what)s is %(value)s. It must be between %(low)s and %(high)s.",
+        what=what, value=value, low=low, high=high,
+    )  # fmt: skip
+    return UnsupportedHash(code, message)
 
 
 def _require_size(value: bytes, what: str, allowed: range) -> None:
     if len(value) not in allowed:
         low, high = allowed.start, allowed.stop - 1
-        message = f"The hash's {what} has {len(value)} bytes. It must have {low} to {high}."
+        message = lazy_gettext(
+            "The part %(what)s of this hash has %(size)s bytes. It must have %(low)s to %(high)s.",
+            what=what, size=len(value), low=low, high=high,
+        )  # fmt: skip
         raise UnsupportedHash("malformed_hash", message)
 
 
