@@ -27,7 +27,7 @@ from tests.support.server_script import copy_to
 from tests.support.servers import ROOT
 
 
-def run(app: Flask, *arguments: str, typed: str | None = None) -> Result:
+def run(app: Flask, *arguments: str, typed: str | bytes | None = None) -> Result:
     return app.test_cli_runner().invoke(args=list(arguments), input=typed)
 
 

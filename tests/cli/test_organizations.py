@@ -16,6 +16,7 @@ from app.cli import organizations as commands
 from app.operations.maintenance import isolation, move
 from tests.cli.test_commands import run
 from tests.factories import Factory
+from tests.support.cases import each
 
 PASSPHRASE = "a barge of walnuts at noon"
 
@@ -118,6 +119,28 @@ def test_receiver_that_cannot_be_started_is_reported(
     make.organization("acme")
     result = run(app, "organizations", "move", "acme", "--to", "b", "--via", via)
     assert result.exit_code == 1 and message in result.output and isinstance(result.exception, SystemExit)
+
+
+@pytest.fixture
+def root(make: Factory) -> Any:
+    return make.root()
+
+
+@each(
+    ("typed", "answer"),
+    [
+        ("acme", "not a command of `organizations move`"),
+        ("[]", "not a command of `organizations move`"),
+        ('{"command": ["clock"]}', "not a command of `organizations move`"),
+        ('{"command": "nothing"}', "does not know the command"),
+        ('{"command": "begin", "organization": {}}', "with other arguments"),
+        ("\udcff", "Standard input is not UTF-8"),
+        ('{"command": "clock"}', "result"),
+    ],
+)
+def test_receiver_answers_each_malformed_line(app: Flask, root: Any, typed: str, answer: str) -> None:
+    made = run(app, "organizations", "receive", typed=f"{typed}\n".encode(errors="surrogateescape"))
+    assert answer in made.output and isinstance(made.exception, SystemExit | None)
 
 
 @pytest.mark.parametrize(

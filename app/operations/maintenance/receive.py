@@ -7,12 +7,14 @@ by the next one.
 
 from __future__ import annotations
 
+import inspect
 import json
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import IO, Any
 
 from msgspec import Struct, field
@@ -43,24 +45,41 @@ _LEASE_SECONDS = 60
 def receive_organization(actor: Actor, reader: IO[str], writer: IO[str]) -> None:
     """Carry out the commands of a moving cell until the stream ends, one JSON document a line.
 
-    An error is answered and changes nothing. Audit: ``organization.imported``.
+    An error is answered and changes nothing. Raises Conflict if the stream is not UTF-8. Audit:
+    ``organization.imported``.
     """
     actor.require("instance:write")
     receiver = _Receiver(actor)
     try:
         for line in reader:
-            asked = json.loads(line)
-            command = receiver.commands.get(asked.pop("command"))
             try:
-                if command is None:
-                    raise Conflict("This release does not know the command.")
-                answer = {"result": command(**asked)}
+                answer = {"result": _read_command(receiver, line)()}
             except DomainError as refusal:
                 answer = {"error": refusal.description}
             writer.write(json.dumps(answer) + "\n")
             writer.flush()
+    except UnicodeDecodeError:
+        raise Conflict("Standard input is not UTF-8. `organizations move` starts this command.") from None
     finally:
         receiver.release()
+
+
+def _read_command(receiver: _Receiver, line: str) -> Callable[[], Any]:
+    """Return the command in a line with its arguments. Raises Conflict for a malformed or unknown one."""
+    try:
+        asked = json.loads(line)
+        command = receiver.commands.get(asked.pop("command"))
+    except (ValueError, RecursionError, AttributeError, KeyError, TypeError):
+        raise Conflict(
+            "This is not a command of `organizations move`, which starts this one: a JSON object a line."
+        ) from None
+    if command is None:
+        raise Conflict("This release does not know the command.")
+    try:
+        arguments = inspect.signature(command).bind(**asked)
+    except TypeError:
+        raise Conflict("This release knows the command with other arguments.") from None
+    return partial(command, *arguments.args, **arguments.kwargs)
 
 
 class _Receiver(Struct):
