@@ -9,7 +9,7 @@ from uuid import UUID
 
 from msgspec import Struct
 from msgspec.structs import replace
-from sqlalchemy import Select, and_, bindparam, exists, or_, select
+from sqlalchemy import BindParameter, ColumnElement, Select, and_, bindparam, exists, or_, select
 from sqlalchemy.orm import aliased
 
 from app.models.client import ACTIVE, Client
@@ -32,13 +32,6 @@ FILTERS: Filters = {
     "client_id": OF_CLIENT,
     "user_id": OF_USER,
     "credential_id": id_filter("sec", "credential", "Issued with this client secret."),
-}
-_CONDITIONS = {
-    "client_id": AccessToken.client_id,
-    "user_id": Grant.user_id,
-    "credential_id": AccessToken.credential_id,
-    "owner": Client.created_by_user_id,
-    "token_id": AccessToken.id,
 }
 _COLUMNS: tuple[Any, ...] = (
     *(AccessToken.id, AccessToken.organization_id, AccessToken.client_id, AccessToken.grant_id),
@@ -152,11 +145,28 @@ def _select(given: frozenset[str]) -> Select[Any]:
                     parent.revoked_at.is_(None),
                 ),
             ),
-            *(column == bindparam(name) for name, column in _CONDITIONS.items() if name in given),
+            *(_CONDITIONS[name] for name in _CONDITIONS if name in given),
         )
     )
 
 
+def _is_of_user() -> ColumnElement[bool]:
+    # By a condition on the grant, SQLite would read all tokens of the organization, newest first.
+    token, grant = aliased(AccessToken), aliased(Grant)
+    here: BindParameter[str] = bindparam("organization_id")
+    grants = select(grant.id).where(grant.organization_id == here, grant.user_id == bindparam("user_id"))
+    return AccessToken.id.in_(
+        select(token.id).where(token.organization_id == here, token.grant_id.in_(grants))
+    )
+
+
+_CONDITIONS = {
+    "client_id": AccessToken.client_id == bindparam("client_id"),
+    "user_id": _is_of_user(),
+    "credential_id": AccessToken.credential_id == bindparam("credential_id"),
+    "owner": Client.created_by_user_id == bindparam("owner"),
+    "token_id": AccessToken.id == bindparam("token_id"),
+}
 _LIST = PageQuery(_select)
 
 

@@ -7,15 +7,20 @@ from typing import Any
 import pytest
 from flask import Flask
 
+from app.extensions import db
+from app.models.token import AccessToken
 from app.operations.audit import audit_events
 from app.operations.clients import clients
+from app.operations.store import clock
 from app.operations.store.rows import PageRequest
+from app.operations.store.transactions import read
 from app.operations.tokens import token_lists
 from app.operations.tokens.bulk_revocation import bulk_revoke
 from app.operations.tokens.revocation import revoke_token
 from app.operations.tokens.tokens import find_token
 from app.rules.errors import Forbidden, NotFound
 from tests.factories import Factory
+from tests.support.query_plans import plan_of
 
 
 @pytest.fixture
@@ -43,6 +48,15 @@ def test_client_token_is_listed_without_its_value(make: Factory, place: Any) -> 
         ("client_id", make.client(make.organization()).client_id),
     ):
         assert token_lists.list_tokens(make.actor(acme), filters={name: sent}).items == ()
+
+
+@pytest.mark.both
+def test_tokens_of_a_user_are_found_by_an_index(make: Factory, place: Any) -> None:
+    """Without statistics, SQLite preferred to read all tokens of the organization, newest first."""
+    statement = token_lists._select(frozenset({"user_id"})).order_by(AccessToken.id.desc())
+    bound = {"organization_id": place[0].id, "user_id": make.user(place[0]).id, "now": clock.now()}
+    _, plan = plan_of(read(lambda: db.session.execute(statement, bound).all()), "FROM access_tokens")
+    assert "ix_access_tokens_grant" in plan
 
 
 def test_revoked_token_is_audited_and_inactive_at_once(make: Factory, place: Any) -> None:
