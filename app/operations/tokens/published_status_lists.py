@@ -63,38 +63,46 @@ _ENTRIES = (
         StatusListEntry.expires_at > bindparam("since", type_=StatusListEntry.expires_at.type),
     )
 )
-_CUTOFF = bindparam("cutoff", type_=StatusListEntry.issued_at.type)
-_ENTRIES_OF_CLIENT = CompiledQuery(
-    _ENTRIES.where(StatusListEntry.client_id == bindparam("client_id"), StatusListEntry.issued_at >= _CUTOFF)
+_START, _END = (bindparam(name, type_=StatusListEntry.issued_at.type) for name in ("start", "end"))
+_OF_SECRET = (
+    StatusListEntry.client_id == bindparam("client_id"),
+    StatusListEntry.credential_id.is_not_distinct_from(bindparam("credential_id")),
 )
-# Those that the client or a cutoff ended, which may be the whole list, are known without anything else.
-_ENDED_OF_CLIENT = CompiledQuery(
+_BETWEEN = (*_OF_SECRET, StatusListEntry.issued_at >= _START, StatusListEntry.issued_at <= _END)
+_ENTRIES_BETWEEN = CompiledQuery(_ENTRIES.where(*_BETWEEN))
+# What has ended, which may be the whole list, needs no more than its indexes: by its client, secret or a cutoff,
+_ENDED_BY_CLIENT = CompiledQuery(
     select(StatusListEntry.first_index, StatusListEntry.indexes).where(
         StatusListEntry.organization_id == bindparam("organization_id"),
         StatusListEntry.list_id == bindparam("list_id"),
-        StatusListEntry.client_id == bindparam("client_id"),
-        StatusListEntry.issued_at < _CUTOFF,
+        *_OF_SECRET,
+        or_(StatusListEntry.issued_at < _START, StatusListEntry.issued_at > _END),
         StatusListEntry.expires_at > bindparam("since", type_=StatusListEntry.expires_at.type),
     )
 )
-# A list has thousands of tokens of users, nearly all of them valid. The database finds those that are not by
-# themselves, or because of their grant or user.
-_SUSPECTS = CompiledQuery(
-    _ENTRIES.where(
+# or by itself, its grant or user.
+_ENDED = CompiledQuery(
+    _ENTRIES.with_only_columns(StatusListEntry.first_index, StatusListEntry.indexes).where(
         or_(
-            StatusListEntry.grant_id.is_(None),
             AccessToken.revoked_at.is_not(None),
-            AccessToken.parent_id.is_not(None),
-            User.id.is_(None),
-            Grant.revoked_at.is_not(None),
-            Grant.expires_at <= bindparam("now", type_=Grant.expires_at.type),
-            User.status != user_model.ACTIVE,
-            User.tokens_not_before > Grant.allowed_at,
+            StatusListEntry.grant_id.is_not(None)
+            & or_(
+                User.id.is_(None),
+                Grant.revoked_at.is_not(None),
+                Grant.expires_at <= bindparam("now", type_=Grant.expires_at.type),
+                User.status != user_model.ACTIVE,
+                User.tokens_not_before > Grant.allowed_at,
+            ),
         )
     )
 )
+# A list has thousands of tokens of users, nearly all of them valid. Few others have to be looked at: blocks of a
+# client's tokens, and those that were exchanged.
+_OTHERS = CompiledQuery(
+    _ENTRIES.where(or_(StatusListEntry.grant_id.is_(None), AccessToken.parent_id.is_not(None)))
+)
 # All else is the same for tokens of one client, secret and access, but for their times, of which the extremes decide.
-_GROUPS = CompiledQuery(
+_SELECT_GROUPS = (
     select(
         StatusListEntry.client_id,
         StatusListEntry.credential_id,
@@ -120,6 +128,8 @@ _GROUPS = CompiledQuery(
         Grant.credential_id,
     )
 )
+_GROUPS = CompiledQuery(_SELECT_GROUPS)
+_GROUPS_BETWEEN = CompiledQuery(_SELECT_GROUPS.where(*_BETWEEN))
 # Readers may allow for a difference of clocks after a token's expiry.
 _LEEWAY = timedelta(minutes=10)
 
@@ -194,31 +204,41 @@ def load_revoked_indexes(organization: OrganizationSnapshot, list_id: UUID) -> l
     """Return the indexes of a status list whose tokens are not valid, by the rules for every other token."""
     now = clock.now()
     keys = {"organization_id": organization.id, "list_id": list_id, "since": now - _LEEWAY}
-    rows = list(_SUSPECTS.rows(now=now, **keys))
-    ended: list[Sequence[Any]] = []
-    for client_id in {
-        group[0] for group in _GROUPS.rows(**keys) if not _is_valid_group(organization.id, group)
+    ended, rows = list(_ENDED.rows(now=now, **keys)), list(_OTHERS.rows(**keys))
+    for client_id, credential_id in {
+        group[:2] for group in _GROUPS.rows(**keys) if not _is_valid_group(organization.id, group)
     }:
-        cutoff = _find_cutoff(organization.id, client_id, now)
-        ended += _ENDED_OF_CLIENT.rows(client_id=client_id, cutoff=cutoff, **keys)
-        rows += _ENTRIES_OF_CLIENT.rows(client_id=client_id, cutoff=cutoff, **keys)
+        start, end = _find_period(organization.id, client_id, credential_id, now)
+        period = {**keys, "client_id": client_id, "credential_id": credential_id, "start": start, "end": end}
+        ended += _ENDED_BY_CLIENT.rows(**period)
+        if not all(_is_valid_group(organization.id, group) for group in _GROUPS_BETWEEN.rows(**period)):
+            rows += _ENTRIES_BETWEEN.rows(**period)
     parents = load_parents(organization.id, rows, now)
     ended += [row for row in rows if not _is_valid_entry(organization.id, row, parents, now)]
     return [range(row[0], row[0] + row[1]) for row in ended]
 
 
-def _find_cutoff(organization_id: str, client_id: UUID, now: datetime) -> datetime:
-    """Return the time before which no token of the client is valid, whatever else it depends on."""
+def _find_period(
+    organization_id: str, client_id: UUID, credential_id: UUID | None, now: datetime
+) -> tuple[datetime, datetime]:
+    """Return when a token of the client's secret must have been issued to be valid, whatever else it depends on."""
+    latest = now + _LEEWAY
     client = find_client_by_id(organization_id, client_id)
     if client is None or not client.is_active:
-        return now + _LEEWAY
+        return latest, latest
+    secret = None if credential_id is None else client.secret_cutoffs.get(credential_id)
+    if secret is not None and (secret.tokens_revoked or secret.tokens_expired):
+        return latest, latest
     cutoffs = (
         client.tokens_not_before,
         client.organization.tokens_not_before,
         client.organization.tokens_valid_from,
+        secret.tokens_not_before if secret is not None else None,
     )
     # A token in a list is valid for an hour at most, so every entry is newer than a day.
-    return max((cutoff for cutoff in cutoffs if cutoff is not None), default=now - timedelta(days=1))
+    start = max((cutoff for cutoff in cutoffs if cutoff is not None), default=now - timedelta(days=1))
+    end = secret.revoked_at if secret is not None else None
+    return start, end or latest
 
 
 def _is_valid_entry(organization_id: str, row: Sequence[Any], parents: Parents, now: datetime) -> bool:
