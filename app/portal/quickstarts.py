@@ -103,9 +103,10 @@ def tasks_of(client: ClientRecord) -> tuple[str, ...]:
         tasks.append("spa" if client.type == "spa" else "web")
     if DEVICE_CODE in grants:
         tasks.append("device")
-    if client.type == "machine" and client.resources and not client.scopes:
+    if client.type == "machine" and client.resources and not client.scopes and languages_of(client, "api"):
+        # It only stands for its APIs: a token of its own would have no scopes.
         tasks.append("api")
-    if CLIENT_CREDENTIALS in grants:
+    elif CLIENT_CREDENTIALS in grants:
         tasks.append("service")
     if client.type == "machine" and "api" not in tasks and (client.resources or TOKEN_EXCHANGE in grants):
         tasks.append("api")

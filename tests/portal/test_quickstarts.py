@@ -29,7 +29,7 @@ CLIENTS: dict[str, tuple[dict[str, Any], list[str], set[str]]] = {
     "machine": ({"type": "machine", "scopes": ["orders:read"], "redirect_uris": []}, ["service"],
                 {"python", "node", "go", "java", "php", "dotnet", "curl"}),
     "api": ({"type": "machine", "scopes": [], "resources": ["https://api.example.com"], "redirect_uris": []},
-            ["api", "service"], {"python", "node", "go", "java", "php", "dotnet", "apache", "mcp"}),
+            ["api"], {"python", "node", "go", "java", "php", "dotnet", "apache", "mcp"}),
     "device": ({"type": "device", "redirect_uris": []}, ["device"], {"python", "node", "curl"}),
     "post": ({"token_endpoint_auth_method": "client_secret_post"}, ["web"],
              {"python", "node", "nextjs", "go", "java", "php", "dotnet", "curl"}),
@@ -51,6 +51,7 @@ def test_every_quickstart_of_a_client_has_its_values_and_correct_syntax(
     page = ada.get(f"/clients/{client.client_id}/quickstart").text
     offered = re.findall(r'href="\?task=(\w+)&amp;lang=(\w+)"', page)
     assert {task for task, _ in offered} == {tasks[0]}
+    assert re.findall(r'href="\?task=(\w+)"', page) == (tasks if len(tasks) > 1 else [])
     assert {language for _, language in offered} == languages
     for task, language in offered:
         answer = ada.get(f"/clients/{client.client_id}/quickstart?task={task}&lang={language}")
