@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 from msgspec import Struct
 
 from app.rules import jws
+from app.rules.clients.client_assertions import LATEST
 from app.rules.errors import OAuthError
 from app.rules.strict_json import InvalidJson, load_object
 
@@ -191,12 +192,13 @@ def _normal(url: str) -> tuple[str, str, int | None, str] | None:
 
 def _issued_at(payload: Mapping[str, Any], now: datetime) -> datetime:
     value = payload.get("iat")
-    if not isinstance(value, (int, float)):
-        raise InvalidProof("The DPoP proof's iat is missing or not a number.")
+    # Milliseconds are beyond the year 9999.
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= LATEST:
+        raise InvalidProof("The DPoP proof's iat must be a number of seconds since 1970.")
     seconds = value - now.timestamp()
     if seconds > AHEAD.total_seconds() or -seconds > OLDEST.total_seconds():
         raise InvalidProof("The DPoP proof's iat is too far from this server's time.").with_cause(
-            "dpop_clock_skew", received=f"{seconds:+.6g} seconds from now"
+            "dpop_clock_skew", received=f"{seconds:+.0f} seconds from now"
         )
     return now + timedelta(seconds=seconds)
 

@@ -84,6 +84,7 @@ def test_valid_proof_returns_its_key(algorithm: str) -> None:
         ({"iat": None}, "iat"),
         ({"iat": "now"}, "iat"),
         ({"iat": True}, "iat"),
+        ({"iat": now().timestamp() * 1000}, "number of seconds"),
         ({"nonce": 7}, "nonce"),
     ],
 )
