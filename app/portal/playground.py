@@ -341,6 +341,10 @@ def _shown(run: Run, exchange: Mapping[str, Any]) -> dict[str, Any]:
         "title": gettext("Refresh") if grant_type == REFRESH_TOKEN else _TITLES[exchange["endpoint"]],
         "parameters": [(name, value, _MEANINGS[name]) for name, value in exchange["fields"].items()],
         "pretty": _pretty(exchange["body"]),
+        # Runs of the release before this one have no length.
+        "cut_length": length
+        if (length := exchange.get("body_length", 0)) > playground.MAX_BODY_LENGTH
+        else None,
         "curl": _curl(run, exchange["endpoint"], exchange["fields"], exchange["bearer"]),
         "explanation": _explained(exchange["cause"]),
     }

@@ -253,7 +253,8 @@ def record_exchange(actor: Actor, run: Run, exchange: Mapping[str, Any], *, code
 
     def add(document: dict[str, Any]) -> None:
         document["code"] = code or document["code"]
-        kept = {**exchange, "body": exchange["body"][:MAX_BODY_LENGTH]}
+        body = exchange["body"]
+        kept = {**exchange, "body": body[:MAX_BODY_LENGTH], "body_length": len(body)}
         every = [*document["exchanges"], kept]
         # Those with tokens stay, so that all of them can be revoked.
         document["exchanges"] = [one for one in every[:-MAX_EXCHANGES] if issued_tokens(one)] + every[

@@ -67,12 +67,18 @@ def test_public_client_gets_tokens_and_refreshes(grace: PortalUser, make: Factor
     assert "Introspect" not in grace.text
 
 
-def test_client_credentials_get_a_token(grace: PortalUser, make: Factory, acme: Any) -> None:
+def test_client_credentials_get_a_token(
+    grace: PortalUser, make: Factory, acme: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long response is cut, and the page says so."""
     machine = own_client(make, acme, grace, type="machine", scopes=[], redirect_uris=[])
     run = Try(grace, machine, "client_credentials", scopes=[])
     run.press("token")
     assert run.response("access_token").startswith("gth_at_")
     assert "grant_type=client_credentials" in grace.page.text
+    monkeypatch.setattr(playground, "MAX_BODY_LENGTH", 20)
+    run.press("introspect")
+    assert re.search(r"These are the first 20 of \d{3} characters\.", grace.text)
 
 
 def test_owner_needs_no_approval_and_consents_as_everybody(
