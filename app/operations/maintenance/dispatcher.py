@@ -3,13 +3,19 @@
 One thread looks for the next message while the others deliver, so that polling costs one query every few seconds,
 however many threads there are. A receiver has only one delivery of this worker at a time, and no organization uses all
 threads. External servers never use all threads either, so that email need not wait for them (P2).
+
+Whoever looks skips the messages of receivers that are busy, which may be hundreds of thousands. After each delivery to
+such a receiver the next one is found immediately, but the thread beside it finds nothing again: it does not look.
 """
 
 from __future__ import annotations
 
 import random
 import threading
+import time
 from collections import Counter
+
+from msgspec import Struct
 
 from app.fast_path.cache_invalidation import is_lead
 from app.operations.store import outbox
@@ -21,6 +27,24 @@ MAX_THREADS_PER_ORGANIZATION = 2
 POLL_INTERVAL_SECONDS = 4.0
 
 
+class _Search(Struct, frozen=True):
+    """What a thread looks for: all due messages but those to busy receivers, of full organizations and so on."""
+
+    commits: int
+    busy: frozenset[tuple[str, str]]
+    full: frozenset[str]
+    skips_external: bool
+
+    def finds_no_more_than(self, other: _Search) -> bool:
+        """Return whether this process has added nothing since the other search, and this one skips all it skipped."""
+        return (
+            self.commits == other.commits
+            and self.busy >= other.busy
+            and self.full >= other.full
+            and self.skips_external >= other.skips_external
+        )
+
+
 class Dispatcher:
     """State shared by the threads. Each thread calls ``deliver_next`` repeatedly."""
 
@@ -30,6 +54,8 @@ class Dispatcher:
         self._receivers: set[tuple[str, str]] = set()
         self._organizations: Counter[str] = Counter()
         self._external = 0
+        self._fruitless: _Search | None = None
+        self._fruitless_until = 0.0
 
     def deliver_next(self) -> bool:
         """Deliver one message and return True, or wait for a while and return False if none is due."""
@@ -50,15 +76,26 @@ class Dispatcher:
 
     def _claim(self) -> Message | None:
         with self._lock:
-            receivers = set(self._receivers)
-            full = {
-                name for name, busy in self._organizations.items() if busy >= MAX_THREADS_PER_ORGANIZATION
-            }
-            no_external_slot = self._external >= THREADS - 1
+            search = _Search(
+                outbox.messages_available.commits,
+                frozenset(self._receivers),
+                frozenset(
+                    name for name, busy in self._organizations.items() if busy >= MAX_THREADS_PER_ORGANIZATION
+                ),
+                self._external >= THREADS - 1,
+            )
+        is_recent = time.monotonic() < self._fruitless_until
+        if is_recent and self._fruitless is not None and search.finds_no_more_than(self._fruitless):
+            return None
         message = outbox.claim_due_message(
-            busy_receivers=receivers, full_organizations=full, skip_external_servers=no_external_slot
+            busy_receivers=search.busy,
+            full_organizations=search.full,
+            skip_external_servers=search.skips_external,
         )
-        if message is not None:
+        if message is None:
+            self._fruitless = search
+            self._fruitless_until = time.monotonic() + POLL_INTERVAL_SECONDS
+        else:
             with self._lock:
                 self._external += outbox.is_for_external_server(message)
                 self._receivers.add((message.organization_id, message.receiver))

@@ -52,8 +52,22 @@ _UPDATE_BY_ID = update(OutboxMessage).with_hint("FORCE INDEX (PRIMARY)", dialect
 _log = logging.getLogger("gatehouse.outbox")
 _jitter = random.SystemRandom()
 
-messages_available = threading.Event()
-"""Set when this process has committed a message or finished a delivery. The dispatcher then looks immediately."""
+
+class MessageSignal(threading.Event):
+    """Set when this process has committed a message or finished a delivery. The dispatcher then looks immediately.
+
+    ``commits`` tells whether messages were committed in between.
+    """
+
+    commits = 0
+
+    def announce(self) -> None:
+        """Tell that a message was committed."""
+        self.commits += 1
+        self.set()
+
+
+messages_available = MessageSignal()
 
 
 class Message(Struct, frozen=True):
@@ -131,7 +145,7 @@ def enqueue(
         attempts=0,
         expires_at=now + expires_in,
     )
-    on_commit(messages_available.set)
+    on_commit(messages_available.announce)
     return message_id
 
 
@@ -193,7 +207,7 @@ def claim_due_message(
     full_organizations: Collection[str],
     skip_external_servers: bool = False,
 ) -> Message | None:
-    """Lease one due message for the caller, or return None.
+    """Lease one due message for the caller, or return None if there is none.
 
     Skip messages for ``busy_receivers``, pairs of an organization id and a receiver, and of ``full_organizations``.
     """
@@ -202,9 +216,11 @@ def claim_due_message(
         for kind, delivery in _deliveries.items()
         if not (skip_external_servers and delivery.to_external_server)
     ]
-    for candidate in _find_due(kinds, busy_receivers, full_organizations):
-        if _lease(candidate):
-            return candidate
+    # Other workers may be faster at all that were found.
+    while candidates := _find_due(kinds, busy_receivers, full_organizations):
+        for candidate in candidates:
+            if _lease(candidate):
+                return candidate
     return None
 
 

@@ -378,6 +378,30 @@ def test_slow_receiver_and_full_organization_do_not_delay_others(
     until(lambda: len(receivers.heard) == 8)
 
 
+def test_thread_beside_a_busy_receiver_looks_once(
+    make: Factory, receivers: Receivers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A backlog of one receiver would be read after each of its deliveries."""
+    organization, shared, searches = make.organization().id, dispatcher.Dispatcher(), 0
+    find_due = outbox._find_due
+
+    def count(*skipped: Any) -> list[Message]:
+        nonlocal searches
+        searches += 1
+        return find_due(*skipped)
+
+    monkeypatch.setattr(outbox, "_find_due", count)
+    put(organization, *("busy",) * 4)
+    for number in range(4):
+        message = shared._claim()
+        assert message is not None and shared._claim() is None
+        assert searches == number + 2, "one for the message, and one beside it in all"
+        outbox.deliver(message)
+        shared._release(message)
+    put(organization, "busy", "other")
+    assert [shared._claim().receiver for _ in range(2)] == ["busy", "other"]  # type: ignore[union-attr]
+
+
 def test_slow_external_servers_do_not_delay_email(
     make: Factory, receivers: Receivers, dispatching: Callable[[], None]
 ) -> None:
