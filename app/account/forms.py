@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from wtforms import (
-    EmailField,
     HiddenField,
     PasswordField,
     StringField,
@@ -20,7 +19,7 @@ from wtforms.validators import DataRequired, InputRequired
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.rules.errors import DomainError
 from app.rules.users.profile import ADDRESS_PARTS, CHECKS
-from app.web.forms import PageForm, VersionField
+from app.web.forms import EmailField, PageForm, VersionField
 from app.web.languages import gettext, lazy_gettext
 
 _PLAIN = {"autocapitalize": "none", "spellcheck": "false"}

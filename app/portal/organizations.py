@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flask import request
-from wtforms import EmailField, StringField, SubmitField
+from wtforms import StringField, SubmitField
 from wtforms.validators import Length
 
 from app.operations.organizations.organizations import (
@@ -22,7 +22,7 @@ from app.operations.sign_in.reauthentication import require_fresh_sign_in
 from app.portal.context import Confirmation, PageResponse, PortalContext, Undo, portal_page, search_query
 from app.rules.errors import Conflict, InvalidInput, NotFound
 from app.rules.organizations.organizations import ROOT_SLUG
-from app.web.forms import NO_AUTOCOMPLETE, PageForm, TypedConfirmationForm, plain_text_field
+from app.web.forms import NO_AUTOCOMPLETE, EmailField, PageForm, TypedConfirmationForm, plain_text_field
 from app.web.languages import counted, gettext, lazy_gettext
 
 _STATUSES = {

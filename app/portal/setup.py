@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 
 from flask import make_response, redirect, render_template, request
 from werkzeug.wrappers import Response
-from wtforms import EmailField, HiddenField, PasswordField, StringField
+from wtforms import HiddenField, PasswordField, StringField
 from wtforms.validators import EqualTo, InputRequired, Length
 
 from app.config import current
@@ -15,7 +15,7 @@ from app.operations.organizations import setup
 from app.portal.context import portal
 from app.rules.errors import InvalidInput, NotFound
 from app.web.flash import flash, take_flash
-from app.web.forms import PageForm
+from app.web.forms import EmailField, PageForm
 from app.web.languages import gettext, lazy_gettext
 from app.web.request_log import request_id
 

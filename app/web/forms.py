@@ -305,6 +305,13 @@ class NumberField(StringField):
         return "" if self.data is None else str(self.data)
 
 
+class EmailField(StringField):
+    """An email, with the keyboard for it but not the type: browsers reject letters like ü before its @ (RFC 6531)."""
+
+    def __init__(self, *arguments: Any, render_kw: Mapping[str, Any] = {}, **options: Any) -> None:
+        super().__init__(*arguments, render_kw={"inputmode": "email", **render_kw}, **options)
+
+
 class VersionField(HiddenField):
     """The version of the record that the form was made from; ``data`` is None when it cannot be one."""
 

@@ -123,6 +123,7 @@ def test_sign_in_form_has_its_stable_ids(visitor: Visitor, acme: Any) -> None:
         assert f'id="{stable_id}"' in page
     assert 'autocomplete="username webauthn"' in page
     assert 'autocomplete="current-password"' in page
+    assert 'inputmode="email"' in page and 'type="email"' not in page, "Chromium rejects jürgen@acme.example"
 
 
 def test_sign_in_page_shows_the_organization_texts(make: Any, visitor: Visitor) -> None:
