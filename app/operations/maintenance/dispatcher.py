@@ -65,8 +65,11 @@ class Dispatcher:
             if message is None:
                 # Spread the polling of machines that started together. One worker of each is enough.
                 interval = POLL_INTERVAL_SECONDS * random.uniform(0.75, 1.25)  # noqa: S311 - jitter is no secret
-                while not outbox.messages_available.wait(interval) and not is_lead():
-                    pass
+                while not outbox.messages_available.wait(interval):
+                    if is_lead():
+                        # What other machines committed and what became due is found by each poll.
+                        self._fruitless = None
+                        break
                 return False
         try:
             outbox.deliver(message)

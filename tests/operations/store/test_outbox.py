@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -400,6 +401,20 @@ def test_thread_beside_a_busy_receiver_looks_once(
         shared._release(message)
     put(organization, "busy", "other")
     assert [shared._claim().receiver for _ in range(2)] == ["busy", "other"]  # type: ignore[union-attr]
+
+
+def test_each_poll_looks_for_messages_of_other_machines(
+    make: Factory, receivers: Receivers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    organization, signal = make.organization().id, outbox.messages_available
+    monkeypatch.setattr(dispatcher, "is_lead", lambda: True)
+    monkeypatch.setattr(random, "uniform", lambda *_: 0.01)
+    polling, commits = dispatcher.Dispatcher(), signal.commits
+    assert not polling.deliver_next()
+    put(organization, "other")
+    signal.commits = commits
+    signal.clear()
+    assert polling.deliver_next()
 
 
 def test_slow_external_servers_do_not_delay_email(
