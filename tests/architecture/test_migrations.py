@@ -260,6 +260,19 @@ def test_restore_cutoffs_are_unset_for_existing_rows(unmigrated: Flask) -> None:
         assert connection.exec_driver_sql("SELECT name FROM organizations").scalar_one() == "Acme"
 
 
+def test_names_of_purged_organizations_are_erased(unmigrated: Flask) -> None:
+    """0042: they were kept; those of other organizations stay."""
+    upgrade(revision="0041")
+    for status in (b"purged", b"deleted"):
+        put(
+            "organizations", id=status, slug=status, status=status, name="Acme", created_by="ada@acme.example"
+        )
+    upgrade(revision="0042")
+    with db.engine.connect() as connection:
+        kept = connection.exec_driver_sql("SELECT name, created_by FROM organizations ORDER BY id").all()
+    assert [tuple(row) for row in kept] == [("Acme", "ada@acme.example"), ("", None)]
+
+
 def test_existing_organizations_keep_requiring_pkce(unmigrated: Flask) -> None:
     """0027: an upgrade loosens nothing, keeps all other settings, and can be reversed with codes of both kinds."""
     upgrade(revision="0027")
