@@ -23,7 +23,7 @@ from app.web.forms import EmailField, PageForm, VersionField
 from app.web.languages import gettext, lazy_gettext
 
 _PLAIN = {"autocapitalize": "none", "spellcheck": "false"}
-_EMAIL = {**_PLAIN, "maxlength": 254}
+_EMAIL = {"maxlength": 254}
 _ENTER_EMAIL = lazy_gettext("Enter your email.")
 _ENTER_CODE = lazy_gettext("Enter the code.")
 

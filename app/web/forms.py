@@ -309,7 +309,8 @@ class EmailField(StringField):
     """An email, with the keyboard for it but not the type: browsers reject letters like ü before its @ (RFC 6531)."""
 
     def __init__(self, *arguments: Any, render_kw: Mapping[str, Any] = {}, **options: Any) -> None:
-        super().__init__(*arguments, render_kw={"inputmode": "email", **render_kw}, **options)
+        kept = {"inputmode": "email", "autocapitalize": "none", "spellcheck": "false"}
+        super().__init__(*arguments, render_kw={**kept, **render_kw}, **options)
 
 
 class VersionField(HiddenField):
