@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -23,6 +24,8 @@ from app.portal.charts import meter, sparkline
 from app.rules.actor import Actor
 from app.rules.directory.permissions import BUILT_IN_ROLES, effective_roles
 from app.rules.errors import Conflict, DomainError, Forbidden, NotFound, TooManyRequests
+from app.rules.fields import has_invisible_character
+from app.rules.filters import MAX_LENGTH
 from app.web.browser_session import actor_for, current_sessions, page_decorator, return_to_page, session_for
 from app.web.error_pages import error_response, page_of_error
 from app.web.flash import Notice, flash, take_flash
@@ -237,6 +240,19 @@ def allow_large_form(view: str, max_bytes: int, require: Callable[[Actor, str], 
 def search_query() -> str:
     """Return the text of the search box."""
     return request.args.get("q", "").strip()[:100]
+
+
+def sent_filters(names: Iterable[str]) -> dict[str, str]:
+    """Return the filters of the URL, empty if they are not sent, in the form that lists take.
+
+    Copied text may have invisible characters and spaces around it. They are removed.
+    """
+    return {name: _visible(request.args.get(name, "")) for name in names}
+
+
+def _visible(text: str) -> str:
+    kept = "".join(char for char in text if not has_invisible_character(char))
+    return unicodedata.normalize("NFC", kept).strip()[:MAX_LENGTH].strip()
 
 
 def sign_in_again_url(slug: str) -> str:

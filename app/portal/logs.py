@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from datetime import date, datetime, time, timedelta
 from typing import Any
 
-from flask import json, request
+from flask import json
 
 from app.operations.audit.audit_events import (
     AuditRecord,
@@ -17,7 +17,7 @@ from app.operations.audit.audit_events import (
     get_audit_event,
     list_audit_events,
 )
-from app.portal.context import PageResponse, PortalContext, portal_page
+from app.portal.context import PageResponse, PortalContext, portal_page, sent_filters
 from app.portal.labels import AUDIT_ACTIONS, TARGET_TYPES
 from app.portal.setting_texts import SETTING_LABELS
 from app.rules.errors import NotFound
@@ -91,7 +91,7 @@ def audit_export(context: PortalContext, file_format: str) -> PageResponse:
 
 def _filters() -> tuple[dict[str, str], dict[str, str]]:
     """Return the filters as the form shows them and as the operation takes them; invalid days are ignored."""
-    sent = {name: request.args.get(name, "").strip()[:64] for name in (*_EXACT, *_DAYS)}
+    sent = sent_filters((*_EXACT, *_DAYS))
     shown = {name: sent[name] for name in _EXACT if sent[name]}
     asked = dict(shown)
     for name in _DAYS:

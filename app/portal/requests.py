@@ -22,7 +22,7 @@ from app.operations.clients.clients import get_client
 from app.operations.store import clock
 from app.operations.store.rows import Page, PageRequest
 from app.portal.clients import client_page
-from app.portal.context import PageResponse, PortalContext, portal_page
+from app.portal.context import PageResponse, PortalContext, portal_page, sent_filters
 from app.portal.labels import AUDIT_ACTIONS
 from app.rules.audit.failed_requests import CAUSES, closest_difference
 from app.rules.audit.request_explained import (
@@ -156,8 +156,7 @@ def fix_request(context: PortalContext, failed_request_id: str) -> PageResponse:
 
 def _filters() -> dict[str, str]:
     """Return the valid filters of the URL; ``period`` is always among them."""
-    sent = {name: request.args.get(name, "").strip()[:64] for name in _FILTERS}
-    found = {name: value for name, value in sent.items() if value}
+    found = {name: value for name, value in sent_filters(_FILTERS).items() if value}
     if found.get("cause") not in CAUSES:
         found.pop("cause", None)
     if found.get("outcome") not in OUTCOMES:

@@ -6,6 +6,7 @@ import csv
 import io
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from msgspec.structs import replace
@@ -21,6 +22,7 @@ from app.operations.clients.credentials import create_credential
 from app.operations.organizations.settings import update_settings
 from app.rules.identifiers import first_id_at
 from tests.portal.conftest import PortalUser
+from tests.support.cases import each
 
 
 @pytest.fixture
@@ -63,6 +65,15 @@ def test_filters_without_result_show_message_and_invalid_days_are_ignored(
     assert "updated a client" in ada.text
     ada.get("/audit?until=2020-01-01")
     assert "No events found" in ada.text
+
+
+@each("sent", ["\u200b{} ", "{}\n", " \u202a{}\u202c", "{}" + " " * 60 + "x"])
+def test_filters_ignore_invisible_characters_of_copied_text(ada: PortalUser, orchard: Any, sent: str) -> None:
+    asked = quote(sent.format(orchard.client_id))
+    for path in (f"/audit?target={asked}", f"/audit/export/csv?target={asked}"):
+        assert ada.get(path).status_code == 200
+        assert "client.updated" in ada.text or "updated a client" in ada.text
+    assert ada.get(f"/logs?request_id={asked}").status_code == 200
 
 
 def test_csv_contains_every_event_and_escapes_formulas(
