@@ -17,7 +17,7 @@ from app.rules.identifiers import parse_client_id, parse_public_id
 from app.rules.shapes import INVALID_TIME, Check, ClientId, OneOf, PublicId, Rule, Text, parse_time
 
 MAX_LENGTH = 64
-_LENGTHS = (("minLength", 1), ("maxLength", MAX_LENGTH))
+LENGTHS = (("minLength", 1), ("maxLength", MAX_LENGTH))
 
 
 class Filter(Struct, frozen=True):
@@ -48,7 +48,7 @@ def text_filter(description: str) -> Filter:
 
 def time_filter(description: str) -> Filter:
     """Return a filter that is a time of this or the next century, which is read in UTC."""
-    return Filter(Rule(_time_problem, _LENGTHS), description, lambda actor, value: parse_time(value))
+    return Filter(Rule(_time_problem, LENGTHS), description, lambda actor, value: parse_time(value))
 
 
 def id_filter(prefix: str, noun: str, description: str) -> Filter:

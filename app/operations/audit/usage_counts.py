@@ -37,9 +37,19 @@ from app.operations.store.usage_counters import (
 )
 from app.rules.actor import Actor
 from app.rules.errors import InvalidInput
-from app.rules.fields import ValidationErrors
-from app.rules.filters import OF_CLIENT, Filters, choice_filter, read_filters, text_filter, time_filter
+from app.rules.fields import FieldProblem, ValidationErrors
+from app.rules.filters import (
+    LENGTHS,
+    MAX_LENGTH,
+    OF_CLIENT,
+    Filter,
+    Filters,
+    choice_filter,
+    read_filters,
+    time_filter,
+)
 from app.rules.identifiers import format_client_id, public_id
+from app.rules.shapes import Rule
 
 MAX_COUNTS = 10_000
 # The database counts the rows, one for each user and hour or day, which takes about a second.
@@ -51,13 +61,29 @@ ACTIVE_USERS = "active_users"
 METRICS = (TOKENS, REQUESTS, FAILED, SIGN_INS, ACTIVE_USERS)
 DETAIL, CLIENT_ID, CREDENTIAL_ID = "detail", "client_id", "credential_id"
 GROUPS = (DETAIL, CLIENT_ID, CREDENTIAL_ID)
+
+
+def _groups_problem(value: str) -> FieldProblem | None:
+    if len(value) <= MAX_LENGTH and _groups(value) <= set(GROUPS):
+        return None
+    return FieldProblem("not_allowed", f"Enter {', '.join(GROUPS)}, or several of them with commas.")
+
+
+def _groups(value: str) -> frozenset[str]:
+    return frozenset(value.split(","))
+
+
 FILTERS: Filters = {
     "since": time_filter("At or after this time (RFC 3339), by default seven days before `until`."),
     "until": time_filter("Before this time (RFC 3339), by default now."),
     "interval": choice_filter(INTERVALS, "By default `hour` for up to 48 hours, otherwise `day`."),
     "metric": choice_filter(METRICS, "Only this metric."),
     "client_id": OF_CLIENT,
-    "group_by": text_filter("`detail`, `client_id` or `credential_id`, or several of them with commas."),
+    "group_by": Filter(
+        Rule(_groups_problem, LENGTHS),
+        "`detail`, `client_id` or `credential_id`, or several of them with commas.",
+        lambda actor, value: _groups(value),
+    ),
 }
 
 
@@ -136,10 +162,8 @@ def _parse(actor: Actor, filters: Mapping[str, str], now: datetime) -> _Asked:
     chosen = HOUR if until - since <= timedelta(hours=MAX_HOURS_IN_HOURS) else DAY
     interval = values.get("interval", chosen)
     errors = ValidationErrors()
-    group_by = frozenset(filters["group_by"].split(",")) if "group_by" in filters else frozenset()
-    if not group_by <= set(GROUPS):
-        errors.add("group_by", "not_allowed", f"Enter {', '.join(GROUPS)}, or several of them with commas.")
-    elif CREDENTIAL_ID in group_by and ("client_id" not in filters or filters.get("metric") != REQUESTS):
+    group_by = values.get("group_by", frozenset())
+    if CREDENTIAL_ID in group_by and ("client_id" not in filters or filters.get("metric") != REQUESTS):
         errors.add(
             "group_by", "not_allowed", "Send client_id and metric=requests: only those are counted by secret."
         )
