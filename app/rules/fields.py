@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from app.rules.errors import FieldError, InvalidInput
-from app.rules.languages.translation import lazy_gettext
+from app.rules.languages.translation import lazy_gettext, lazy_value
 
 # After this many unknown fields the rest is not reported: a body full of them would be expensive to answer.
 MAX_UNKNOWN = 20
@@ -153,21 +153,23 @@ def choice_problem(value: object, allowed: Collection[str]) -> FieldProblem | No
 
 def wrong_type(valid: str, value: Any) -> FieldProblem:
     """Return what is wrong with a value of another JSON type; values are never converted. ``valid`` has an article."""
-    message = lazy_gettext("This must be %(valid)s, not %(value)s.", valid=valid, value=type_name(value))
+    message = lazy_gettext(
+        "This must be %(valid)s, not %(value)s.", valid=lazy_value(valid), value=type_name(value)
+    )
     return FieldProblem("wrong_type", message)
 
 
 def type_name(value: Any) -> str:
     """Return the JSON name of the value's type, with its article."""
     if value is None:
-        return "null"
+        return lazy_value("null")
     if isinstance(value, bool):
-        return "a boolean"
+        return lazy_value("a boolean")
     if isinstance(value, (int, float)):
-        return "a number"
+        return lazy_value("a number")
     if isinstance(value, str):
-        return "a string"
-    return "an array" if isinstance(value, (list, tuple)) else "an object"
+        return lazy_value("a string")
+    return lazy_value("an array") if isinstance(value, (list, tuple)) else lazy_value("an object")
 
 
 def has_invisible_character(text: str) -> bool:

@@ -39,8 +39,8 @@ INVALID_TIME = FieldProblem(
 )
 _TYPES = {
     "string_type": "a string",
-    "int_type": "a whole number",
-    "bool_type": "true or false",
+    "int_type": lazy_gettext("a whole number"),
+    "bool_type": lazy_gettext("true or false"),
     "tuple_type": "an array",
     "list_type": "an array",
     "dict_type": "an object",

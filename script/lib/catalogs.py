@@ -19,8 +19,8 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "app" / "translations"
 # Functions and classes that take a message, and its position among their arguments.
 KEYWORDS = (
-    "lazy_gettext:1", "lazy_ngettext:1,2", "html_gettext:1", "FieldError:3", "FieldProblem:2", "add:3",
-    "_pattern_check:3", "__init__:1",
+    "lazy_gettext:1", "lazy_value:1", "lazy_ngettext:1,2", "html_gettext:1", "FieldError:3", "FieldProblem:2", "add:3",
+    "_pattern_check:3", "__init__:1", "wrong_type:1",
     "Conflict:1", "Forbidden:1", "InvalidInput:1", "NotFound:1", "TooManyRequests:1", "PreconditionFailed:1",
     "InvitationEnded:1", "ResetEnded:1", "OAuthError:1", "Unauthenticated:1", "UnredirectableError:1",
     "DocumentRefused:1", "AlreadyDecided:1", "ClientChanged:1", "ImportSuperseded:1", "LastSignInMethod:1",

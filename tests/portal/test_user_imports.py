@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -85,6 +86,18 @@ def test_reasons_of_rejected_rows_are_in_the_language_of_the_page(app: Flask, ad
     assert "Dieser Passwort-Hash wird nicht unterstützt." in ada.text
     assert "bcrypt cost ist 4. Erlaubt ist 8 bis 14." in ada.text
     assert "Der Teil digest dieses Hashes hat 3 Byte." in ada.text
+
+
+def test_types_of_values_are_named_in_the_language_of_the_page(app: Flask, ada: Any) -> None:
+    rows = ({"email": "p@acme.example", "name": 5}, {"email": "q@acme.example", "address": "Orchard Lane"})
+    upload(ada, "".join(f"{json.dumps(row)}\n" for row in rows), "users.jsonl")
+    ada.follow()
+    path = urlsplit(ada.page.request.path).path
+    work(app)
+    ada.http.environ_base["HTTP_ACCEPT_LANGUAGE"] = "de"
+    ada.get(path)
+    assert "Erwartet wird ein Text, nicht eine Zahl." in ada.text
+    assert "Erwartet wird ein Objekt, nicht ein Text." in ada.text
 
 
 def test_import_is_cancelled(app: Flask, ada: Any, database: Database) -> None:

@@ -33,7 +33,7 @@ from app.rules.actor import Actor
 from app.rules.errors import Conflict, FieldError
 from app.rules.fields import MAX_UNKNOWN
 from app.rules.identifiers import HasPublicId, parse_public_id, public_id
-from app.rules.languages.translation import TranslatableString, lazy_gettext
+from app.rules.languages.translation import TranslatableString
 from app.rules.users.import_files import REPORT_FIELDS, as_cell, as_cells
 from app.rules.users.user_import import CSV_FIELDS
 
@@ -216,8 +216,16 @@ def as_stored_message(message: str) -> tuple[str, dict[str, Any]] | None:
     """Return the message id and the parameters of an error, or None if its text is all there is to translate."""
     if not isinstance(message, TranslatableString):
         return None
-    is_plain = all(type(value) in {str, int} for value in message.params.values())
-    return (message.msgid, message.params) if is_plain else None
+    params = {name: as_stored_message(value) or value for name, value in message.params.items()}
+    is_plain = all(type(value) in {str, int, tuple} for value in params.values())
+    return (message.msgid, params) if is_plain else None
+
+
+def _stored_message(msgid: str, params: Mapping[str, Any]) -> str:
+    values = {
+        name: _stored_message(*value) if isinstance(value, list) else value for name, value in params.items()
+    }
+    return TranslatableString(msgid, values)
 
 
 def _refused_row(refusal: UserImportRefusal) -> RefusedRowRecord:
@@ -230,7 +238,7 @@ def _refused_row(refusal: UserImportRefusal) -> RefusedRowRecord:
         refusal.number,
         stored["fields"],
         tuple(
-            FieldError(field, code, text if message is None else lazy_gettext(message[0], **message[1]))
+            FieldError(field, code, text if message is None else _stored_message(*message))
             for (field, code, text), message in zip(errors, messages, strict=True)
         ),
     )

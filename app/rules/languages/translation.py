@@ -77,6 +77,11 @@ def lazy_gettext(msgid: str, **params: Any) -> str:
     return TranslatableString(msgid, params) if params else msgid
 
 
+def lazy_value(msgid: str) -> str:
+    """Mark a message that is a parameter of others."""
+    return TranslatableString(msgid, {})
+
+
 def translate(text: str, gettext: Callable[[str], str], language: str = ENGLISH) -> str:
     """Translate the text with ``gettext``; a text that is in no catalog stays as it is.
 
