@@ -91,7 +91,7 @@ def read_filters(actor: Actor, known: Filters, sent: Mapping[str, str]) -> dict[
 
 
 def _time_problem(value: str) -> FieldProblem | None:
-    parsed = parse_time(value)
+    parsed = parse_time(value) if len(value) <= MAX_LENGTH else None
     # The first hours of 2000 in the east are in 1999, the last ones of 2199 in the west in 2200.
     if parsed is None or not 1999 <= parsed.year <= 2200:
         return FieldProblem("invalid_format", INVALID_TIME.message)
