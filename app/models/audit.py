@@ -185,7 +185,8 @@ class OutboxMessage(Tenant, Base):
     attempts: Mapped[int] = mapped_column(default=0)
     done_at: Mapped[datetime | None]
     outcome: Mapped[str | None] = mapped_column(
-        Identifier(16), comment="delivered, refused, given_up; failed while it waits for its receiver"
+        Identifier(16),
+        comment="delivered, refused, given_up; failed, or waiting with one that has, while pending",
     )
     expires_at: Mapped[datetime] = mapped_column(index=True, comment="time of the last attempt")
 

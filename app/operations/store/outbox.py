@@ -4,9 +4,10 @@ A message is written in the transaction of its change, so that neither exists wi
 with a compare-and-set that moves its due time into the future. If that process dies, the message becomes due again
 when the lease expires. Messages are delivered outside of any transaction, at least once.
 
-After a failed delivery, all messages of the same receiver wait. A receiver that is down therefore costs one attempt
-per pause and one per new message, and never delays other receivers. New messages to an external server that is down
-wait too, but for a minute at most: it may not want one message only, or be up again.
+After a failed delivery, all messages of the same receiver wait, and those that have not failed are tried first. A
+receiver that is down therefore costs one attempt per pause and one per new message, and never delays other receivers.
+New messages to an external server that is down wait too, but for a minute at most: it may not want one message only, or
+be up again.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 from uuid import UUID
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, case, func, select, tuple_, update
+from sqlalchemy import ColumnElement, case, func, literal, select, tuple_, update
 
 from app.database import ACROSS
 from app.extensions import db
@@ -36,7 +37,10 @@ from app.rules.identifiers import new_id
 from app.rules.store.outgoing_http import DELIVERY_TIMEOUT, retry_delay
 
 DELIVERED, REFUSED, GIVEN_UP = "delivered", "refused", "given_up"
-FAILED = "failed"
+FAILED, WAITING = "failed", "waiting"
+"""Outcomes of pending messages: one that was tried in vain, and one that waits with it."""
+# Of the messages that wait together, those that have failed come last: their receiver may only not want them.
+_BEHIND = timedelta(milliseconds=1)
 # An external server that is down gets a new message after this time, or when it is tried again.
 _PROBE_INTERVAL = timedelta(minutes=1)
 # Longer than a delivery can take: see outgoing_http.TOTAL_SECONDS.
@@ -314,8 +318,8 @@ def _finish(message: Message, outcome: str) -> None:
 def _note_recovery(message: Message) -> None:
     """Let new messages to the receiver be tried immediately again. Those that have failed keep their time."""
     if _is_down(_find_oldest_pending(message.organization_id, message.receiver), clock.now()):
-        failed = OutboxMessage.outcome == FAILED
-        ids = _find_pending_ids(message.organization_id, message.receiver, failed)
+        are_down = OutboxMessage.outcome.in_((FAILED, WAITING))
+        ids = _find_pending_ids(message.organization_id, message.receiver, are_down)
         for some in _pending_batches(message.organization_id, ids):
             count_changed(_UPDATE_BY_ID.where(some).values(outcome=None))
 
@@ -335,7 +339,7 @@ def _find_oldest_pending(organization_id: str, receiver: str) -> Any:
 
 def _is_down(oldest: Any, now: datetime) -> bool:
     """Return whether a receiver is down, by its oldest pending message."""
-    return oldest is not None and oldest.outcome == FAILED and oldest.available_at > now
+    return oldest is not None and oldest.outcome in {FAILED, WAITING} and oldest.available_at > now
 
 
 def refuse_pending(organization_id: str, receiver: str) -> None:
@@ -373,10 +377,10 @@ def _postpone(message: Message, *, pause: timedelta | None = None, only_this_mes
     Messages that wait for longer already are not touched, so that each new one does not cost an update of all others.
     """
     now, before = clock.now(), OutboxMessage.attempts
-    outcome = FAILED if pause is None and not only_this_message else None
+    is_failure = pause is None and not only_this_message
     if pause is None:
         delay = retry_delay(message.attempts, _jitter.random())
-        if outcome == FAILED and is_for_external_server(message):
+        if is_failure and is_for_external_server(message):
             waiting = _find_oldest_pending(message.organization_id, message.receiver)
             # One of many new messages: the first delays would be as many attempts.
             if waiting is not None and waiting.id != message.id and _is_down(waiting, now):
@@ -389,6 +393,15 @@ def _postpone(message: Message, *, pause: timedelta | None = None, only_this_mes
         # The lease has counted this one.
         attempts = case((OutboxMessage.id == message.id, message.attempts - 1), else_=before)
     is_due_before = (OutboxMessage.available_at < retry_at) | (OutboxMessage.id == message.id)
+    values: dict[str, Any] = {"available_at": retry_at, "attempts": attempts, "outcome": None}
+    if is_failure:
+        has_failed = (OutboxMessage.id == message.id) | (OutboxMessage.outcome == FAILED)
+        for name, behind, other in (
+            ("available_at", retry_at + _BEHIND, retry_at),
+            ("outcome", FAILED, WAITING),
+        ):
+            of_type = OutboxMessage.__table__.c[name].type
+            values[name] = case((has_failed, literal(behind, of_type)), else_=literal(other, of_type))
     ids: Sequence[UUID] = [message.id]
     if not only_this_message:
         ids = _find_pending_ids(message.organization_id, message.receiver, is_due_before)
@@ -399,11 +412,7 @@ def _postpone(message: Message, *, pause: timedelta | None = None, only_this_mes
                 done_at=now, outcome=GIVEN_UP
             )
         )
-        count_changed(
-            _UPDATE_BY_ID.where(some, is_due_before).values(
-                available_at=retry_at, attempts=attempts, outcome=outcome
-            )
-        )
+        count_changed(_UPDATE_BY_ID.where(some, is_due_before).values(values))
     if given_up:
         actor = Actor.system(message.organization_id, "outbox")
         after = {"kind": message.kind, "messages": given_up}

@@ -290,6 +290,29 @@ def test_external_server_that_is_down_gets_new_messages_once_a_minute(
     assert attempts_at(1001, "dead") == 1, "it is up"
 
 
+@pytest.mark.either
+@pytest.mark.parametrize("rejected", [{0}, {0, 1}, {1, 2}])
+def test_messages_that_fail_do_not_keep_others_from_being_tried(
+    make: Factory, receivers: Receivers, monkeypatch: pytest.MonkeyPatch, rejected: set[int]
+) -> None:
+    """The receiver may answer some with an error, always: the others were given up with them, untried."""
+    accepted: set[int] = set()
+
+    def receive(message: Message) -> None:
+        if message.payload["n"] in rejected:
+            fail()
+        accepted.add(message.payload["n"])
+
+    outbox.register_delivery("test", receive, to_external_server=True)
+    organization, start = make.organization().id, clock.now()
+    for second in range(300):
+        monkeypatch.setattr(clock, "now", lambda at=start + timedelta(seconds=second): at)
+        if second < 4:
+            transaction(outbox.enqueue)(organization, "test", {"n": second}, receiver="one")
+        deliver_due()
+    assert accepted == {0, 1, 2, 3} - rejected
+
+
 @pytest.mark.mariadb
 def test_postponing_locks_messages_by_their_primary_key(
     app: Flask, make: Factory, receivers: Receivers, database: Database
