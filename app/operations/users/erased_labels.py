@@ -83,7 +83,11 @@ def _has_acted_for_others(user: UserSnapshot) -> bool:
         AuditEvent.actor_id == user.public_id,
         AuditEvent.action.not_in(_MEMBER_ACTIONS),
     )
-    return db.session.scalar(acted.limit(1)) is not None
+    # Of a user who is older than the audit log it does not tell everything.
+    earlier = select(AuditEvent.id).where(
+        AuditEvent.organization_id == user.organization_id, AuditEvent.id <= user.id
+    )
+    return db.session.scalar(earlier.limit(1)) is None or db.session.scalar(acted.limit(1)) is not None
 
 
 @read

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from sqlalchemy import select, update
+from sqlalchemy import delete, select, update
 
 from app.database import ACROSS
 from app.extensions import db
+from app.models.audit import AuditEvent
 from app.models.base import Base
 from app.models.organization import Organization
 from app.operations.clients.access_decisions import give_access
@@ -105,6 +106,18 @@ def test_deleted_administrator_is_named_in_the_audit_log_only(
         *("clients", "client_credentials", "client_access", "resources", "scopes", "invitations"),
         *("user_groups", "group_members", "role_assignments", "organizations"),
     }
+
+
+def test_email_is_erased_also_where_the_audit_log_no_longer_tells_what_its_user_did(
+    make: Factory, acme: Any, deliver: Callable[[], int], database: Database
+) -> None:
+    """An administrator became a member, and the retention of the events ended."""
+    ada = make.user(acme)
+    make.client(acme, by=make.actor(acme, user=ada))
+    write(delete(AuditEvent))
+    delete_own_account(actor_of(ada), email=ada.email)
+    deliver()
+    assert database.query("SELECT created_by FROM clients") == [(ada.public_id,)]
 
 
 def test_deletion_is_rejected_where_not_allowed(make: Factory, database: Database) -> None:
