@@ -66,3 +66,11 @@ def test_deleted_client_has_no_active_tokens(
     assert flow.http.get("/oauth/userinfo", headers=bearer).status_code == 401
     assert database.query("SELECT COUNT(*) FROM grants WHERE revoked_at IS NOT NULL") == [(0,)]
     assert flow.refresh(tokens["refresh_token"]).status_code in {400, 401}
+
+
+def test_deletion_does_not_count_grants_that_a_block_revoked(flow: Flow, admin: Actor) -> None:
+    flow.tokens()
+    with flow.app.app_context():
+        clients.update_client(admin, flow.client.client_id, {"approval": "blocked"})
+        counts = clients.delete_client(admin, flow.client.client_id)
+    assert (counts.access_tokens, counts.grants) == (0, 0)

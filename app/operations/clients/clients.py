@@ -54,6 +54,7 @@ from app.operations.clients.credential_rows import (
 from app.operations.directory.lookups import get_organization_by_id, hold_organization
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.grants import signing_keys
+from app.operations.grants.grants import grant_issued_after_cutoffs
 from app.operations.grants.revocation import expire_codes_of_client
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import audit, clock
@@ -208,6 +209,7 @@ def _count_client_state(row: Client) -> tuple[int, int, int]:
         Grant.client_id == row.id,
         Grant.revoked_at.is_(None),
         Grant.expires_at > now,
+        grant_issued_after_cutoffs(),
     )
     own = (Consent.organization_id == organization_id) & (Consent.client_id == row.id)
     consents = select(Consent.id).where(own)
