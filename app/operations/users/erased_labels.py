@@ -6,10 +6,11 @@ rows of other organizations, and those of finished imports keep the email until 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import operator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Table, bindparam, select, true, update
+from sqlalchemy import Column, ColumnElement, Table, and_, bindparam, or_, select, true, update
 
 from app.extensions import db
 from app.fast_path import cache_invalidation
@@ -28,6 +29,8 @@ from app.rules.directory.permissions import MEMBER
 
 KIND = "erased_labels"
 BATCH = 250
+# Rows that one statement reads: there is no index, and a statement has seconds only.
+SCANNED = 20_000
 _BATCHES_PER_DELIVERY = 40
 _COLUMNS = frozenset({"created_by", "decided_by", "revoked_by", "settings_updated_by", "updated_by"})
 _EMAIL_CHANGES = ("user.email_changed", "user.updated")
@@ -67,11 +70,12 @@ def deliver(message: Message) -> None:
     labels = _find_labels(organization.id, values["user"], values["email"])
     left = _BATCHES_PER_DELIVERY
     for table, column, own in _columns(organization):
-        while keys := _find_keys(table, column, own, labels):
-            if left == 0:
-                raise DeliveryDeferred("more rows name the user")
-            _replace(table, column, keys, organization.id, values["user"])
-            left -= 1
+        for part in _parts(table, own):
+            while keys := _find_keys(table, column, part, labels):
+                if left == 0:
+                    raise DeliveryDeferred("more rows name the user")
+                _replace(table, column, keys, organization.id, values["user"])
+                left -= 1
 
 
 def _has_acted_for_others(user: UserSnapshot) -> bool:
@@ -117,13 +121,55 @@ def _columns(organization: OrganizationSnapshot) -> Iterator[tuple[Table, str, C
                 yield table, name, true()
 
 
+def _parts(table: Table, own: ColumnElement[bool]) -> Iterator[ColumnElement[bool]]:
+    """Yield conditions that divide the rows into parts of at most SCANNED, in the order of their keys."""
+    rest, key = own, _find_last_key(table, own)
+    while key is not None:
+        yield rest & (_is_beside(table, key, operator.lt) | _is_beside(table, key, operator.eq))
+        rest = own & _is_beside(table, key, operator.gt)
+        key = _find_last_key(table, rest)
+    yield rest
+
+
+@read
+def _find_last_key(table: Table, rest: ColumnElement[bool]) -> Sequence[Any] | None:
+    """Return the key of the last row of a part, or None if it is the last part."""
+    columns = _columns_of_order(table)
+    found = select(*columns).where(rest).order_by(*columns).offset(SCANNED - 1).limit(1)
+    # By another index, MariaDB would sort all that is left.
+    return db.session.execute(found.with_hint(table, "FORCE INDEX (PRIMARY)", "mysql")).first()
+
+
+def _columns_of_order(table: Table) -> list[Column[Any]]:
+    # Ordered also by the organization, which all rows have in common, MariaDB sorts them instead of reading the index.
+    return [each for each in table.primary_key if each.name != "organization_id"]
+
+
+def _is_beside(table: Table, key: Sequence[Any], compare: Callable[[Any, Any], Any]) -> ColumnElement[bool]:
+    """Return the condition that a row's key compares so with this one, column by column, as indexes can use it."""
+    columns = list(zip(_columns_of_order(table), key, strict=True))
+    if compare is operator.eq:
+        return and_(*(column == value for column, value in columns))
+    return or_(
+        *(
+            and_(*(same == value for same, value in columns[:place]), compare(*columns[place]))
+            for place in range(len(columns))
+        )
+    )
+
+
 @read
 def _find_keys(
-    table: Table, column: str, own: ColumnElement[bool], labels: Collection[str]
+    table: Table, column: str, part: ColumnElement[bool], labels: Collection[str]
 ) -> Sequence[Sequence[Any]]:
     """Return the first keys of rows with one of the labels."""
     keys = list(table.primary_key)
-    found = select(*keys).where(own, table.c[column].in_(labels)).order_by(*keys).limit(BATCH)
+    found = (
+        select(*keys)
+        .where(part, table.c[column].in_(labels))
+        .order_by(*_columns_of_order(table))
+        .limit(BATCH)
+    )
     return db.session.execute(found).all()
 
 

@@ -25,6 +25,7 @@ from app.operations.organizations.settings import update_settings
 from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.sign_in.sessions import find_session
 from app.operations.store import clock
+from app.operations.users import erased_labels
 from app.operations.users.deletion import delete_own_account, delete_user, preview_account_deletion
 from app.operations.users.groups import add_member, create_group
 from app.operations.users.invitations import create_invitation
@@ -76,10 +77,13 @@ def test_account_is_deleted_with_sessions_and_user_is_notified(
     ]
 
 
+@pytest.mark.both
+@pytest.mark.parametrize("scanned", [20_000, 1, 2])
 def test_deleted_administrator_is_named_in_the_audit_log_only(
-    make: Factory, acme: Any, deliver: Callable[[], int]
+    make: Factory, acme: Any, deliver: Callable[[], int], scanned: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Everything else that they created or decided about names them by the id, also under an earlier email."""
+    monkeypatch.setattr(erased_labels, "SCANNED", scanned)
     make.user(acme, role="admin")
     ada, member = make.user(acme, email="first@acme.example", role="admin"), make.user(acme)
     slug, actor = acme.slug, make.actor(acme, user=ada)
