@@ -71,33 +71,42 @@ def test_invalid_file_shows_error_at_field(ada: Any, database: Database) -> None
     assert database.count("user_imports") == 0
 
 
-def test_reasons_of_rejected_rows_are_in_the_language_of_the_page(app: Flask, ada: Any) -> None:
-    """Also their values, and what is wrong with a password hash."""
-    hashes = ("md5", "$2b$04$" + "a" * 53, "$scrypt$ln=15,r=8,p=1$" + "a" * 22 + "$aaaa")
-    upload(
-        ada,
-        "email,password_hash\n" + "".join(f'p{n}@acme.example,"{each}"\n' for n, each in enumerate(hashes)),
-    )
+HASHES = ("md5", "$2b$04$" + "a" * 53, "$scrypt$ln=15,r=8,p=1$" + "a" * 22 + "$aaaa")
+ROWS = ({"email": "p@acme.example", "name": 5}, {"email": "q@acme.example", "address": "Orchard Lane"})
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reasons"),
+    [
+        (
+            "users.csv",
+            "email,password_hash\n"
+            + "".join(f'p{n}@acme.example,"{each}"\n' for n, each in enumerate(HASHES)),
+            [
+                "Dieser Passwort-Hash wird nicht unterstützt.",
+                "bcrypt cost ist 4. Erlaubt ist 8 bis 14.",
+                "Der Teil digest dieses Hashes hat 3 Byte.",
+            ],
+        ),
+        (
+            "users.jsonl",
+            "".join(f"{json.dumps(row)}\n" for row in ROWS),
+            ["Erwartet wird ein Text, nicht eine Zahl.", "Erwartet wird ein Objekt, nicht ein Text."],
+        ),
+    ],
+    ids=["password hashes", "types of values"],
+)
+def test_reasons_of_rejected_rows_are_in_the_language_of_the_page(
+    app: Flask, ada: Any, name: str, content: str, reasons: list[str]
+) -> None:
+    """Also the values in them, such as the name of a type."""
+    upload(ada, content, name)
     ada.follow()
     path = urlsplit(ada.page.request.path).path
     work(app)
     ada.http.environ_base["HTTP_ACCEPT_LANGUAGE"] = "de"
     ada.get(path)
-    assert "Dieser Passwort-Hash wird nicht unterstützt." in ada.text
-    assert "bcrypt cost ist 4. Erlaubt ist 8 bis 14." in ada.text
-    assert "Der Teil digest dieses Hashes hat 3 Byte." in ada.text
-
-
-def test_types_of_values_are_named_in_the_language_of_the_page(app: Flask, ada: Any) -> None:
-    rows = ({"email": "p@acme.example", "name": 5}, {"email": "q@acme.example", "address": "Orchard Lane"})
-    upload(ada, "".join(f"{json.dumps(row)}\n" for row in rows), "users.jsonl")
-    ada.follow()
-    path = urlsplit(ada.page.request.path).path
-    work(app)
-    ada.http.environ_base["HTTP_ACCEPT_LANGUAGE"] = "de"
-    ada.get(path)
-    assert "Erwartet wird ein Text, nicht eine Zahl." in ada.text
-    assert "Erwartet wird ein Objekt, nicht ein Text." in ada.text
+    assert [reason for reason in reasons if reason not in ada.text] == []
 
 
 def test_import_is_cancelled(app: Flask, ada: Any, database: Database) -> None:

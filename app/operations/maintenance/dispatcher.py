@@ -5,7 +5,8 @@ however many threads there are. A receiver has only one delivery of this worker 
 threads. External servers never use all threads either, so that email need not wait for them (P2).
 
 Whoever looks skips the messages of receivers that are busy, which may be hundreds of thousands. After each delivery to
-such a receiver the next one is found immediately, but the thread beside it finds nothing again: it does not look.
+such a receiver its next message is found immediately. The thread that waits beside it would find nothing again, and
+does not search.
 """
 
 from __future__ import annotations
@@ -28,7 +29,12 @@ POLL_INTERVAL_SECONDS = 4.0
 
 
 class _Search(Struct, frozen=True):
-    """What a thread looks for: all due messages but those to busy receivers, of full organizations and so on."""
+    """A search for due messages and what it skips.
+
+    ``busy`` are the receivers, with their organization, that have a delivery under way, and ``full`` the organizations
+    that have as many as they may. ``skips_external`` leaves the last thread to email. ``commits`` is the number of
+    messages that this process had committed before.
+    """
 
     commits: int
     busy: frozenset[tuple[str, str]]
@@ -36,7 +42,7 @@ class _Search(Struct, frozen=True):
     skips_external: bool
 
     def finds_no_more_than(self, other: _Search) -> bool:
-        """Return whether this process has added nothing since the other search, and this one skips all it skipped."""
+        """Return whether it skips what the other one skipped, and this process committed nothing in between."""
         return (
             self.commits == other.commits
             and self.busy >= other.busy
