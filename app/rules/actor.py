@@ -57,7 +57,7 @@ class Actor(Struct, frozen=True):
 
     @property
     def author(self) -> str | None:
-        """The label as rows keep it that the actor makes or changes: 200 characters, or None without one."""
+        """Who made or changed a row, for its column of 200 characters: the label, or None if there is none."""
         return self.label[:200] or None
 
     def acting_in(self, organization_id: str, permissions: frozenset[str]) -> Actor:

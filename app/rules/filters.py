@@ -23,7 +23,8 @@ LENGTHS = (("minLength", 1), ("maxLength", MAX_LENGTH))
 class Filter(Struct, frozen=True):
     """A filter of a list, or its order.
 
-    ``read`` returns what an operation compares rows with. ``code`` is that of an error, by default that of the check.
+    ``read`` returns what an operation compares rows with. ``code`` is the error code of a value that is not valid, by
+    default that of the check.
     """
 
     check: Check
