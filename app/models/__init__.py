@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from app.models import audit, client, grant, organization, second_factor, session, token, user
+from app.models import (
+    audit,
+    client,
+    grant,
+    identity_provider,
+    organization,
+    second_factor,
+    session,
+    token,
+    user,
+)
 from app.models.base import Base
 
 __all__ = [
@@ -10,6 +20,7 @@ __all__ = [
     "audit",
     "client",
     "grant",
+    "identity_provider",
     "organization",
     "second_factor",
     "session",

@@ -43,6 +43,8 @@ Notice = Literal[
     "client_request_declined",
     "email_changed",
     "email_changed_by_administrator",
+    "identity_linked",
+    "identity_unlinked",
     "new_browser",
     "passkey_refused",
     "password_changed",

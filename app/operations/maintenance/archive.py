@@ -35,6 +35,8 @@ EXPORTED_TABLES = frozenset(
         "recovery_codes",
         "passkey_handles",
         "passkeys",
+        "identity_providers",
+        "linked_identities",
         "role_assignments",
         "user_groups",
         "group_members",

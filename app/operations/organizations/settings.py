@@ -30,6 +30,7 @@ from app.operations.sign_in.actor_access import (
     enter_organization,
     find_caller,
 )
+from app.operations.sign_in.identity_providers import any_user_has_usable_identity
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.sign_in.second_factors import record_mfa_policy_change
 from app.operations.store import audit, clock
@@ -297,6 +298,7 @@ def store_settings(
         after,
         find_caller(actor),
         any_user_has_passkey=can_any_user_sign_in_with_passkey(organization.id),
+        any_user_has_identity=any_user_has_usable_identity(organization.id),
     )
     if dry_run:
         return UpdatedSettings(

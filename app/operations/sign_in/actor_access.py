@@ -13,6 +13,7 @@ from app.operations.directory.lookups import (
 )
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.directory.users import UserSnapshot, get_user
+from app.operations.sign_in.identity_providers import has_usable_identity
 from app.operations.sign_in.passkeys import (
     any_user_has_passwordless_passkey,
     find_relying_party,
@@ -77,6 +78,7 @@ def find_caller(actor: Actor) -> Caller | None:
         is_root=actor.home_organization_id != actor.organization_id,
         has_password=user.has_password,
         has_passkey=has_passwordless_passkey(actor.home_organization_id, actor.user_id),
+        has_identity=has_usable_identity(actor.home_organization_id, actor.user_id),
         has_second_factor=bool(find_methods_of_user(actor.home_organization_id, actor.user_id)),
     )
 

@@ -168,21 +168,22 @@ def start_session(
     user_agent: str = "",
     replaces: str | None = None,
     session_count: int | None = None,
+    authenticated_at: datetime | None = None,
 ) -> tuple[str, UUID]:
     """Start a session and return its cookie value and id.
 
     Call it in the sign-in's transaction, which audits it. ``replaces`` is the browser's previous cookie value
     for this organization. It becomes invalid, so that a planted cookie cannot share the new session (SS-2).
     The user's oldest sessions beyond the limit end. ``session_count`` is how many there are, if the caller has counted
-    them.
+    them. ``authenticated_at`` is when the user was authenticated, if not now.
     """
     unit = current_unit_of_work()
     token = unit.stable_value("session token", lambda: new_token(SESSION, organization.id))
     session_id: UUID = unit.stable_value("session id", new_id)
     now = clock.now()
-    authenticated_at = now
+    since = now
     if replaces is not None:
-        authenticated_at = _replace_session(organization.id, digest(replaces), user_id, session_id, now)
+        since = _replace_session(organization.id, digest(replaces), user_id, session_id, now)
     limits = organization.settings["authentication"]["sessions"]
     max_sessions = limits["max_per_user"] or MAX_SESSIONS_PER_USER
     if session_count is None or session_count >= max_sessions:
@@ -193,7 +194,7 @@ def start_session(
         digest=digest(token),
         user_id=user_id,
         created_at=now,
-        authenticated_at=authenticated_at,
+        authenticated_at=authenticated_at or since,
         amr=amr,
         last_seen_at=now,
         expires_at=now + timedelta(seconds=limits["absolute_timeout_seconds"]),

@@ -7,7 +7,7 @@ skips the organization's second-factor policy (MF-6).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID
 
@@ -41,6 +41,7 @@ from app.rules.directory.permissions import permissions_of_roles
 from app.rules.errors import Unavailable
 from app.rules.identifiers import public_id
 from app.rules.mail.email_addresses import canonical_email
+from app.rules.sign_in.identity_providers import AMR as AMR_PROVIDER
 from app.rules.sign_in.passwords import Lockout
 from app.rules.sign_in.second_factors import MfaRequirement, combine_amr, used_second_factor
 
@@ -199,16 +200,18 @@ def complete_first_factor(
     *,
     amr: tuple[str, ...],
     browser: Browser,
+    authenticated_at: datetime | None = None,
 ) -> SignedIn | SecondStepRequired:
     """Start a session, or begin the second step if the organization requires one.
 
     Call it in the transaction that accepted the first factor. ``actor`` is the anonymous actor with IP
     address and request id. ``amr`` lists the authentication methods used (RFC 8176), including ``mfa`` when
-    they already were two factors. Raises SignInEnded when the user can no longer sign in. Audit:
+    they already were two factors. ``authenticated_at`` is when an identity provider authenticated the user, if it says
+    so. Raises SignInEnded when the user can no longer sign in. Audit:
     ``session.started`` or ``sign_in.first_proof_given``.
     """
     user = _read_user(organization, user_id, _lock_user(organization, user_id), browser)
-    return _complete_first_factor(actor, organization, user, amr, browser)
+    return _complete_first_factor(actor, organization, user, amr, browser, authenticated_at=authenticated_at)
 
 
 @transaction
@@ -399,12 +402,13 @@ def _complete_first_factor(
     amr: tuple[str, ...],
     browser: Browser,
     *,
+    authenticated_at: datetime | None = None,
     is_offer_declined: bool = False,
 ) -> SignedIn | SecondStepRequired:
     decision = decide_mfa_of_user(organization, user.id, amr, enrolled=user.methods)
     is_declined = is_offer_declined and decision.requirement is MfaRequirement.OFFER
     if decision.requirement is MfaRequirement.NOTHING or is_declined:
-        return _start_session(actor, organization, user, amr, browser)
+        return _start_session(actor, organization, user, amr, browser, authenticated_at)
     rate_limits.withdraw_attempts(organization.id, user.attempts)
     token, expires_at = create_pending_sign_in(organization, user.id, amr, browser.id, browser.known_cookie)
     audit.record_user_event(
@@ -422,6 +426,7 @@ def _start_session(
     user: _SigningUser,
     amr: tuple[str, ...],
     browser: Browser,
+    authenticated_at: datetime | None,
 ) -> SignedIn:
     _UPDATE_LAST_SIGN_IN.write_later(
         of_organization=organization.id, of_user=user.id, last_sign_in_at=clock.now()
@@ -444,6 +449,9 @@ def _start_session(
         user_agent=browser.user_agent,
         replaces=browser.replaces,
         session_count=user.session_count,
+        authenticated_at=_time_at_provider(organization, authenticated_at)
+        if amr == (AMR_PROVIDER,)
+        else None,
     )
     user_actor = replace(actor.as_user(user.id, user.email), session_id=session_id)
     known_cookie = known_browsers.remember_browser(
@@ -461,6 +469,20 @@ def _start_session(
     on_commit(lambda: _count_sign_in(user_actor.organization_id, user.id, amr[0]))
     permissions = permissions_of_roles(user.roles, organization.settings, is_root=organization.is_root)
     return SignedIn(token, session_id, user.id, known_cookie, bool(permissions))
+
+
+def _time_at_provider(organization: OrganizationSnapshot, authenticated_at: datetime | None) -> datetime:
+    """Return ``auth_time`` of a session that an identity provider alone authenticated.
+
+    It may have asked the user nothing. Unless it says when it last did, the sign-in counts as just too old for what
+    requires a recent one. It never lies before a cutoff of the organization, which would end the new session.
+    """
+    now = clock.now()
+    max_age = organization.settings["authentication"]["sessions"]["reauthentication_seconds"]
+    earliest = now - timedelta(seconds=max_age + 1)
+    if organization.invalidates_session(earliest):
+        return now
+    return max(earliest, min(authenticated_at or earliest, now))
 
 
 def _count_sign_in(organization_id: str, user_id: UUID, method: str) -> None:

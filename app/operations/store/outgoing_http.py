@@ -150,6 +150,7 @@ def get(
     *,
     organization_id: str,
     accept: str = "application/json",
+    headers: Mapping[str, str] | None = None,
     max_bytes: int = 65536,
     in_background: bool = False,
 ) -> HttpResponse:
@@ -159,7 +160,20 @@ def get(
     may not be called, and OutgoingRequestFailed if no complete response arrives in time.
     """
     slots = _delivery_slots if in_background else _fetch_slots
-    return _send(slots, organization_id, "GET", url, None, {"Accept": accept}, max_bytes)
+    return _send(slots, organization_id, "GET", url, None, {"Accept": accept, **(headers or {})}, max_bytes)
+
+
+def post_form(
+    url: str,
+    *,
+    organization_id: str,
+    form: bytes,
+    headers: Mapping[str, str],
+    max_bytes: int = 65536,
+) -> HttpResponse:
+    """Send an encoded form while a user waits, and return a response of at most ``max_bytes``. Errors as in ``get``."""
+    sent = {**headers, "Content-Type": "application/x-www-form-urlencoded"}
+    return _send(_fetch_slots, organization_id, "POST", url, form, sent, max_bytes)
 
 
 def post(

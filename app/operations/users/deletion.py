@@ -16,6 +16,7 @@ from app.operations.grants.revocation import revoke_grants_of_user
 from app.operations.mail.notices import notify_user
 from app.operations.sign_in.actor_access import require_manageable_user
 from app.operations.sign_in.known_browsers import forget_browsers_of_user
+from app.operations.sign_in.linked_identities import delete_identities_of_user
 from app.operations.sign_in.reauthentication import require_fresh_sign_in, require_fresh_user_sign_in
 from app.operations.sign_in.sessions import end_sessions_of_user, list_sessions
 from app.operations.store import audit
@@ -95,6 +96,7 @@ def erase_user(actor: Actor, user: UserSnapshot) -> UserDeletion:
     account_links.revoke_links(organization_id, user.id)
     approval_requests.delete_requests_of_user(actor, user.id)
     remove_all_factors(organization_id, user.id)
+    delete_identities_of_user(organization_id, user.id)
     forget_browsers_of_user(organization_id, user.id)
     for membership in (GroupMember, AppRoleAssignment):
         count_changed(delete(membership).where(is_of_user(membership, organization_id, user.id)))

@@ -16,6 +16,7 @@ from app.operations.authorization.consents import delete_consents_of_user
 from app.operations.directory.users import mark_user_verified
 from app.operations.grants.revocation import revoke_grants_of_other_sessions
 from app.operations.sign_in import known_browsers
+from app.operations.sign_in.linked_identities import delete_identities_of_user
 from app.operations.sign_in.second_factors import NO_FACTORS, FactorCount, count_factors
 from app.operations.sign_in.sessions import end_sessions_of_user
 from app.operations.store import audit
@@ -34,7 +35,7 @@ class RevokedState(Struct, frozen=True):
 
 @transaction
 def revoke_unverified_state(actor: Actor, user_id: UUID) -> RevokedState:
-    """Revoke second factors and consents that were set up before the first verification.
+    """Revoke second factors, linked identities and consents that were set up before the first verification.
 
     Call it in the transaction in which a mailed link verified the email for someone who is not signed in, and
     which ends sessions, grants and known browsers itself. Does nothing for accounts that are trusted or were
@@ -43,6 +44,7 @@ def revoke_unverified_state(actor: Actor, user_id: UUID) -> RevokedState:
     if not mark_user_verified(actor.organization_id, user_id):
         return RevokedState()
     consents = delete_consents_of_user(actor.organization_id, user_id)
+    delete_identities_of_user(actor.organization_id, user_id)
     return RevokedState(_revoke_factors(actor, user_id), consents)
 
 
@@ -57,6 +59,7 @@ def revoke_unverified_state_elsewhere(actor: Actor, user_id: UUID, *, known_cook
     if not mark_user_verified(actor.organization_id, user_id):
         return {}
     consents = delete_consents_of_user(actor.organization_id, user_id)
+    delete_identities_of_user(actor.organization_id, user_id)
     factors = NO_FACTORS if used_second_factor(actor.amr) else _revoke_factors(actor, user_id)
     browsers = known_browsers.forget_browsers_of_user(actor.organization_id, user_id, keep=known_cookie)
     sessions = end_sessions_of_user(actor.organization_id, user_id, keep=actor.session_id)

@@ -124,12 +124,13 @@ def create_registered_user(
     *,
     email: str,
     name: str,
-    password_hash: str,
+    password_hash: str | None,
     email_verified: bool,
 ) -> UUID:
     """Create the user of a registration with the organization's default roles and return the id.
 
-    Raises Conflict if the email is taken. Audit: ``user.registered`` in the actor's name.
+    Without a ``password_hash``, call it in the transaction that links an account of an identity provider. Raises
+    Conflict if the email is taken. Audit: ``user.registered`` in the actor's name.
     """
     user_id = create_user(
         organization.id,

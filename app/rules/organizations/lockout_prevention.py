@@ -25,6 +25,7 @@ class Caller(Struct, frozen=True):
     is_root: bool = False
     has_password: bool = True
     has_passkey: bool = False
+    has_identity: bool = False
     has_second_factor: bool = False
 
 
@@ -34,19 +35,25 @@ def require_no_lockout(
     caller: Caller | None,
     *,
     any_user_has_passkey: bool = False,
+    any_user_has_identity: bool = False,
 ) -> None:
     """Raise WouldLockOut if the effective settings ``after`` would lock out all users or the caller.
 
     ``any_user_has_passkey``: a user of the organization has a passkey that signs in alone and works at this address.
+    ``any_user_has_identity``: a user has linked an account of an enabled identity provider.
     """
-    existing = _problems(before, caller, any_user_has_passkey)
-    errors = [error for error in _problems(after, caller, any_user_has_passkey) if error not in existing]
+    existing = _problems(before, caller, any_user_has_passkey, any_user_has_identity)
+    problems = _problems(after, caller, any_user_has_passkey, any_user_has_identity)
+    errors = [error for error in problems if error not in existing]
     if errors:
         raise WouldLockOut(errors[0].message, errors=errors)
 
 
 def _problems(
-    settings: Mapping[str, Any], caller: Caller | None, any_user_has_passkey: bool
+    settings: Mapping[str, Any],
+    caller: Caller | None,
+    any_user_has_passkey: bool,
+    any_user_has_identity: bool,
 ) -> list[FieldError]:
     found: list[FieldError] = []
     authentication = settings["authentication"]
@@ -54,7 +61,7 @@ def _problems(
     # Only signed-in users can register passkeys. Without an existing one, no user could sign in to create the first.
     passkey = is_passwordless_enabled(settings) and any_user_has_passkey
     mfa = authentication["mfa"]
-    if not password and not passkey:
+    if not password and not passkey and not any_user_has_identity:
         _add(
             found,
             "authentication.password.enabled",
@@ -65,6 +72,7 @@ def _problems(
         and not caller.is_root
         and not (password and caller.has_password)
         and not (passkey and caller.has_passkey)
+        and not caller.has_identity
     ):
         message = "You couldn't sign in again. Add a passkey that works without a password first."
         _add(found, "authentication.password.enabled", message)

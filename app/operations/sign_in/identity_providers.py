@@ -1,0 +1,532 @@
+"""Identity providers of an organization: list, create, update and delete them, and read what they publish.
+
+Whoever defines a provider decides who can sign in as whom, so this requires the permission to change settings and,
+for a user, a recent sign-in.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from msgspec import Struct
+from sqlalchemy import ColumnElement, bindparam, delete, func, select, update
+
+from app.config import current
+from app.extensions import db, in_transaction
+from app.fast_path import cache_invalidation
+from app.fast_path.cache import BoundedCache
+from app.fast_path.cache_invalidation import CacheStamp
+from app.fast_path.compiled_query import CompiledQuery
+from app.models.base import has_key, is_same
+from app.models.identity_provider import IdentityProvider, LinkedIdentity
+from app.models.user import ACTIVE, User
+from app.operations.directory.lookups import get_organization_by_id, touch_organization
+from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
+from app.operations.store import audit, clock, keyring, outgoing_http
+from app.operations.store.outgoing_http import OutgoingRequestFailed
+from app.operations.store.rows import Page, PageRequest, get_row, make_record, read_page
+from app.operations.store.transactions import (
+    count_changed,
+    current_unit_of_work,
+    read,
+    savepoint,
+    transaction,
+)
+from app.rules.actor import Actor
+from app.rules.errors import Conflict, InvalidInput, PreconditionFailed
+from app.rules.identifiers import HasPublicId, encode_uuid, new_id, parse_public_id, public_id
+from app.rules.languages.translation import lazy_gettext
+from app.rules.sign_in.identity_providers import (
+    DISABLED,
+    ENABLED,
+    KEY_REFRESH_INTERVAL,
+    MAX_DOCUMENT_BYTES,
+    MAX_PROVIDERS_PER_ORGANIZATION,
+    METADATA_LIFETIME,
+    MetadataInvalid,
+    ProviderMetadata,
+    metadata_url,
+    parse_keys,
+    parse_metadata,
+    validate_provider_fields,
+)
+from app.rules.store.outgoing_http import OutgoingRequestBlocked
+from app.rules.strict_json import InvalidJson, load_object
+from app.rules.versions import ExpectedVersion, is_expected
+
+PREFIX = "idp"
+_BATCH = 1000
+_log = logging.getLogger("gatehouse.sign_in")
+
+
+class IdentityProviderRecord(HasPublicId, Struct, frozen=True):
+    """An identity provider without its client secret."""
+
+    id_prefix = PREFIX
+    organization_id: str
+    id: UUID
+    slug: str
+    name: str
+    issuer: str
+    client_id: str
+    scopes: tuple[str, ...]
+    create_users: bool
+    link_users: bool
+    trust_emails: bool
+    status: str
+    version: int
+    created_at: datetime
+    created_by: str | None
+    updated_at: datetime
+
+    @property
+    def is_enabled(self) -> bool:
+        """Return whether users can sign in with it."""
+        return self.status == ENABLED
+
+    @property
+    def redirect_uri(self) -> str:
+        """Return the redirect URI to register at the provider."""
+        organization = get_organization_by_id(self.organization_id, fresh=False)
+        return redirect_uri_of(organization.base_url, organization.slug, self.slug)
+
+
+class OfferedProvider(Struct, frozen=True):
+    """An enabled provider as the sign-in page shows it."""
+
+    id: UUID
+    slug: str
+    name: str
+
+
+class Published(Struct, frozen=True):
+    """What a provider publishes, and when it and its keys were read, in seconds of the monotonic clock."""
+
+    metadata: ProviderMetadata
+    keys: Mapping[str, Any]
+    read_at: float
+    keys_read_at: float
+
+
+_FIND_OFFERED = CompiledQuery(
+    select(IdentityProvider.id, IdentityProvider.slug, IdentityProvider.name)
+    .where(
+        IdentityProvider.organization_id == bindparam("organization_id"), IdentityProvider.status == ENABLED
+    )
+    .order_by(IdentityProvider.name, IdentityProvider.id)
+)
+_offered: BoundedCache[tuple[tuple[OfferedProvider, ...], CacheStamp]] = BoundedCache(5_000)
+# Of each version of a provider, so that a changed issuer is never served by what the previous one published.
+_published: BoundedCache[Published] = BoundedCache(1_000)
+# Issuers whose metadata were read a moment ago, before the transaction that stores them.
+_checked: BoundedCache[float] = BoundedCache(100)
+_CHECK_SECONDS = 60.0
+
+
+def clear_cached_providers() -> None:
+    """Clear the caches of this process."""
+    _offered.clear()
+    _published.clear()
+    _checked.clear()
+
+
+def redirect_uri_of(base_url: str, organization_slug: str, provider_slug: str) -> str:
+    """Return the URL at which a provider of the organization returns the user."""
+    return f"{base_url}/organizations/{organization_slug}/login/with/{provider_slug}/callback"
+
+
+def list_offered_providers(organization_id: str) -> tuple[OfferedProvider, ...]:
+    """List the providers that users can sign in with, by name."""
+    cached = _offered.get(organization_id)
+    if cached is not None and cached[1].is_current:
+        return cached[0]
+    # Take the stamp before reading, so that a change during the read makes the cached value stale.
+    seen = CacheStamp(organization_id)
+    rows = _FIND_OFFERED.rows(organization_id=organization_id)
+    found = tuple(OfferedProvider(row.id, row.slug, row.name) for row in rows)
+    _offered.put(organization_id, value=(found, seen))
+    return found
+
+
+@read
+def list_identity_providers(
+    actor: Actor, page_request: PageRequest = PageRequest()
+) -> Page[IdentityProviderRecord]:
+    """Return a page of the organization's identity providers, newest first. Raises Forbidden."""
+    actor.require("settings:read")
+    statement = select(IdentityProvider).where(IdentityProvider.organization_id == actor.organization_id)
+    return read_page(statement, (IdentityProvider.id,), page_request).map(provider_record)
+
+
+@read
+def get_identity_provider(actor: Actor, provider_id: str) -> IdentityProviderRecord:
+    """Return one identity provider. Raises NotFound, Forbidden."""
+    actor.require("settings:read")
+    return provider_record(_get_row(actor, provider_id))
+
+
+@read
+def find_enabled_provider(organization_id: str, slug: str) -> IdentityProviderRecord | None:
+    """Find the enabled provider of the organization with this name in URLs."""
+    row = db.session.scalar(
+        select(IdentityProvider).where(
+            IdentityProvider.organization_id == organization_id,
+            IdentityProvider.slug == slug,
+            IdentityProvider.status == ENABLED,
+        )
+    )
+    return None if row is None else provider_record(row)
+
+
+@read
+def read_client_secret(provider: IdentityProviderRecord) -> str:
+    """Return the client secret for a request to the provider."""
+    sealed = db.session.scalar(
+        select(IdentityProvider.sealed_secret).where(
+            has_key(IdentityProvider, provider.organization_id, provider.id)
+        )
+    )
+    if sealed is None:
+        raise Conflict("The identity provider was deleted.", code="changed_meanwhile")
+    return keyring.unseal(provider.organization_id, sealed, _sealing_context(provider.id)).decode()
+
+
+def check_issuer(actor: Actor, sent: Mapping[str, Any]) -> None:
+    """Read the metadata of the issuer that ``sent`` names, so that a transaction within the next minute can store it.
+
+    Does nothing if a field is invalid, which the transaction reports. Raises Forbidden, FreshSignInRequired, and
+    InvalidInput naming ``issuer`` if the metadata cannot be used.
+    """
+    _require_permission(actor)
+    try:
+        values = validate_provider_fields(sent, is_new=True, allowed_hosts=current().outgoing_allowed_hosts)
+    except InvalidInput:
+        return
+    _require_usable_issuer(actor.organization_id, values["issuer"])
+
+
+def create_identity_provider(actor: Actor, sent: Mapping[str, Any]) -> IdentityProviderRecord:
+    """Create an identity provider after reading its metadata and keys.
+
+    ``sent`` has the fields of ``NewIdentityProvider``. Within a transaction, call ``check_issuer`` before it. Raises
+    InvalidInput naming every invalid field, or ``issuer`` if the provider's metadata cannot be used, Forbidden,
+    FreshSignInRequired, and Conflict if the slug is taken or the organization has the maximum number of providers.
+    Audit: ``identity_provider.created``.
+    """
+    _require_permission(actor)
+    values = validate_provider_fields(sent, is_new=True, allowed_hosts=current().outgoing_allowed_hosts)
+    _require_usable_issuer(actor.organization_id, values["issuer"])
+    return _create(actor, values)
+
+
+@transaction
+def _create(actor: Actor, values: dict[str, Any]) -> IdentityProviderRecord:
+    # Lock the organization's row first, so that a concurrent request waits here and counts this provider too.
+    touch_organization(actor.organization_id)
+    existing = select(func.count()).where(IdentityProvider.organization_id == actor.organization_id)
+    if (db.session.scalar(existing) or 0) >= MAX_PROVIDERS_PER_ORGANIZATION:
+        message = lazy_gettext(
+            "An organization can have at most %(max)s identity providers. Delete one first.",
+            max=MAX_PROVIDERS_PER_ORGANIZATION,
+        )
+        raise Conflict(message, code="too_many_identity_providers")
+    now = clock.now()
+    row_id: UUID = current_unit_of_work().stable_value("identity provider", new_id)
+    row = IdentityProvider(
+        organization_id=actor.organization_id,
+        id=row_id,
+        sealed_secret=_seal(actor.organization_id, row_id, values.pop("client_secret")),
+        **values,
+        version=1,
+        created_at=now,
+        created_by=actor.author,
+        updated_at=now,
+    )
+    taken = Conflict("There is already an identity provider with this name.", field="slug", code="slug_taken")
+    with savepoint(on_duplicate=taken):
+        db.session.add(row)
+    _invalidate(actor.organization_id)
+    _record(actor, "identity_provider.created", row_id, after=_audit_fields(row))
+    return provider_record(row)
+
+
+def update_identity_provider(
+    actor: Actor, provider_id: str, sent: Mapping[str, Any], *, expected_version: ExpectedVersion = None
+) -> tuple[IdentityProviderRecord, tuple[str, ...]]:
+    """Update the given fields and return the provider with the names of the changed fields.
+
+    Another issuer is one whose users are others, so it is rejected as long as users have linked accounts of the old
+    one. Call it outside of a transaction. Raises NotFound, InvalidInput, Forbidden, FreshSignInRequired,
+    PreconditionFailed, Conflict. Audit: ``identity_provider.updated``, if anything changed.
+    """
+    _require_permission(actor)
+    values = validate_provider_fields(sent, is_new=False, allowed_hosts=current().outgoing_allowed_hosts)
+    before = get_identity_provider(actor, provider_id)
+    if "issuer" in values and values["issuer"] != before.issuer:
+        _require_usable_issuer(actor.organization_id, values["issuer"])
+    return _update(actor, provider_id, values, expected_version)
+
+
+@transaction
+def _update(
+    actor: Actor, provider_id: str, values: dict[str, Any], expected_version: ExpectedVersion
+) -> tuple[IdentityProviderRecord, tuple[str, ...]]:
+    row = _get_row(actor, provider_id)
+    _require_version(row, expected_version)
+    secret = values.pop("client_secret", None)
+    values = {name: value for name, value in values.items() if getattr(row, name) != value}
+    if "slug" in values:
+        raise InvalidInput("The name in URLs can't be changed.", field="slug", code="read_only")
+    if "issuer" in values and has_linked_identities(row.organization_id, row.id):
+        raise InvalidInput(
+            "Users have linked accounts of this issuer. Add another identity provider instead.",
+            field="issuer",
+            code="in_use",
+        )
+    if not values and secret is None:
+        return provider_record(row), ()
+    changed = (*sorted(values), *(("client_secret",) if secret is not None else ()))
+    before = _audit_fields(row)
+    if secret is not None:
+        values["sealed_secret"] = _seal(row.organization_id, row.id, secret)
+    updated = count_changed(
+        update(IdentityProvider)
+        .where(
+            has_key(IdentityProvider, row.organization_id, row.id), IdentityProvider.version == row.version
+        )
+        .values(version=row.version + 1, updated_at=clock.now(), **values)
+    )
+    if updated != 1:
+        raise Conflict(
+            "The identity provider was changed by another request. Try again.", code="changed_meanwhile"
+        )
+    _invalidate(row.organization_id)
+    row = _get_row(actor, provider_id)
+    after = _audit_fields(row)
+    facts = {name: after[name] for name in changed if name in after}
+    if secret is not None:
+        facts["client_secret"] = "changed"
+    _record(
+        actor,
+        "identity_provider.updated",
+        row.id,
+        before={name: before[name] for name in changed if name in before},
+        after=facts,
+    )
+    return provider_record(row), changed
+
+
+def delete_identity_provider(
+    actor: Actor, provider_id: str, *, expected_version: ExpectedVersion = None
+) -> IdentityProviderRecord:
+    """Delete an identity provider and the links of users to their accounts there.
+
+    Users who signed in with it stay, and so do their sessions. The links of many users are deleted in parts. If that
+    is interrupted, the provider remains disabled and can be deleted again. Call it outside of a transaction. Raises
+    NotFound, Forbidden, FreshSignInRequired, PreconditionFailed. Audit: ``identity_provider.deleted``.
+    """
+    _require_permission(actor)
+    provider = _disable_for_deletion(actor, provider_id, expected_version)
+    while _delete_some_links(provider) == _BATCH:
+        pass
+    return _delete(actor, provider_id)
+
+
+@transaction
+def _disable_for_deletion(
+    actor: Actor, provider_id: str, expected_version: ExpectedVersion
+) -> IdentityProviderRecord:
+    row = _get_row(actor, provider_id)
+    _require_version(row, expected_version)
+    count_changed(
+        update(IdentityProvider)
+        .where(has_key(IdentityProvider, row.organization_id, row.id))
+        .values(status=DISABLED)
+    )
+    _invalidate(row.organization_id)
+    return provider_record(row)
+
+
+@transaction
+def _delete_some_links(provider: IdentityProviderRecord) -> int:
+    of_provider = select(LinkedIdentity.id).where(
+        LinkedIdentity.organization_id == provider.organization_id, LinkedIdentity.provider_id == provider.id
+    )
+    ids = db.session.scalars(of_provider.order_by(LinkedIdentity.id).limit(_BATCH)).all()
+    if not ids:
+        return 0
+    return count_changed(
+        delete(LinkedIdentity).where(
+            LinkedIdentity.organization_id == provider.organization_id, LinkedIdentity.id.in_(ids)
+        )
+    )
+
+
+@transaction
+def _delete(actor: Actor, provider_id: str) -> IdentityProviderRecord:
+    row = _get_row(actor, provider_id)
+    record, before = provider_record(row), _audit_fields(row)
+    count_changed(
+        delete(LinkedIdentity).where(
+            LinkedIdentity.organization_id == row.organization_id, LinkedIdentity.provider_id == row.id
+        )
+    )
+    count_changed(delete(IdentityProvider).where(has_key(IdentityProvider, row.organization_id, row.id)))
+    _invalidate(row.organization_id)
+    _record(actor, "identity_provider.deleted", row.id, before=before)
+    return record
+
+
+def provider_record(row: IdentityProvider) -> IdentityProviderRecord:
+    """Return the record of a row."""
+    return make_record(IdentityProviderRecord, row, scopes=tuple(row.scopes))
+
+
+@read
+def has_linked_identities(organization_id: str, provider_id: UUID) -> bool:
+    """Return whether any user has linked an account of the provider."""
+    found = db.session.scalar(
+        select(LinkedIdentity.id)
+        .where(LinkedIdentity.organization_id == organization_id, LinkedIdentity.provider_id == provider_id)
+        .limit(1)
+    )
+    return found is not None
+
+
+@read
+def has_usable_identity(organization_id: str, user_id: UUID) -> bool:
+    """Return whether the user could sign in with an enabled identity provider."""
+    return _exists(LinkedIdentity.user_id == user_id, organization_id)
+
+
+@read
+def any_user_has_usable_identity(organization_id: str) -> bool:
+    """Return whether any active user of the organization could sign in with an enabled identity provider."""
+    return _exists(User.status == ACTIVE, organization_id)
+
+
+def _exists(condition: ColumnElement[bool], organization_id: str) -> bool:
+    found = db.session.scalar(
+        select(LinkedIdentity.id)
+        .join(IdentityProvider, is_same(IdentityProvider.id, LinkedIdentity.provider_id))
+        .join(User, is_same(User.id, LinkedIdentity.user_id))
+        .where(
+            LinkedIdentity.organization_id == organization_id, IdentityProvider.status == ENABLED, condition
+        )
+        .limit(1)
+    )
+    return found is not None
+
+
+def read_published(provider: IdentityProviderRecord, *, needs_new_keys: bool = False) -> Published:
+    """Return the provider's metadata and keys, at most a day old.
+
+    If it cannot be reached, the last ones are used. ``needs_new_keys`` reads its keys again, at most once a minute.
+    Call it outside of a transaction. Raises OutgoingRequestFailed or MetadataInvalid if there are none.
+    """
+    key = (provider.organization_id, provider.id, provider.version)
+    known = _published.get(*key)
+    now = time.monotonic()
+    if known is not None:
+        age = now - (known.keys_read_at if needs_new_keys else known.read_at)
+        if age < (KEY_REFRESH_INTERVAL if needs_new_keys else METADATA_LIFETIME).total_seconds():
+            return known
+    try:
+        published = _fetch(provider.organization_id, provider.issuer)
+    except (OutgoingRequestFailed, OutgoingRequestBlocked, MetadataInvalid) as error:
+        if known is None:
+            raise
+        _log.warning("the metadata of identity provider %s was not renewed: %s", provider.public_id, error)
+        published = Published(known.metadata, known.keys, now, now)
+    _published.put(*key, value=published)
+    return published
+
+
+def _require_usable_issuer(organization_id: str, issuer: str) -> None:
+    checked_at = _checked.get(organization_id, issuer)
+    if checked_at is not None and time.monotonic() - checked_at < _CHECK_SECONDS:
+        return
+    if in_transaction():
+        raise InvalidInput("The provider's configuration could not be read. Try again.", field="issuer")
+    try:
+        _fetch(organization_id, issuer)
+    except (OutgoingRequestFailed, OutgoingRequestBlocked, MetadataInvalid) as error:
+        message = lazy_gettext(
+            "The provider's configuration at %(url)s can't be used: %(reason)s",
+            url=metadata_url(issuer),
+            reason=error.description,
+        )
+        raise InvalidInput(message, field="issuer", code="invalid_metadata") from error
+    _checked.put(organization_id, issuer, value=time.monotonic())
+
+
+def _fetch(organization_id: str, issuer: str) -> Published:
+    metadata = parse_metadata(_fetch_object(organization_id, metadata_url(issuer)), issuer)
+    keys = parse_keys(_fetch_object(organization_id, metadata.jwks_uri))
+    now = time.monotonic()
+    return Published(metadata, keys, now, now)
+
+
+def _fetch_object(organization_id: str, url: str) -> dict[str, Any]:
+    reply = outgoing_http.get(
+        url,
+        organization_id=organization_id,
+        accept="application/json, application/jwk-set+json",
+        max_bytes=MAX_DOCUMENT_BYTES,
+    )
+    if reply.status != 200:
+        raise MetadataInvalid(
+            lazy_gettext("%(url)s answered with status %(status)s.", url=url, status=reply.status)
+        )
+    try:
+        return load_object(reply.body)
+    except InvalidJson as error:
+        raise MetadataInvalid(lazy_gettext("%(url)s is not a JSON object.", url=url)) from error
+
+
+def _require_permission(actor: Actor) -> None:
+    actor.require("settings:write")
+    require_fresh_user_sign_in(actor)
+
+
+def _get_row(actor: Actor, provider_id: str) -> IdentityProvider:
+    key = has_key(IdentityProvider, actor.organization_id, parse_public_id(PREFIX, provider_id))
+    row: IdentityProvider = get_row(
+        select(IdentityProvider).where(key), "There is no such identity provider."
+    )
+    return row
+
+
+def _require_version(row: IdentityProvider, expected: ExpectedVersion) -> None:
+    if not is_expected(row.version, expected):
+        raise PreconditionFailed("The identity provider was changed since you read it. Read it again.")
+
+
+def _invalidate(organization_id: str) -> None:
+    """Make every worker read the organization's providers again after the current transaction has committed."""
+    _offered.remove(organization_id)
+    cache_invalidation.invalidate(organization_id)
+
+
+def _seal(organization_id: str, provider_id: UUID, secret: str) -> bytes:
+    return keyring.seal(organization_id, secret.encode(), _sealing_context(provider_id))
+
+
+def _sealing_context(provider_id: UUID) -> str:
+    return f"identity provider|{encode_uuid(provider_id)}"
+
+
+def _audit_fields(row: IdentityProvider) -> dict[str, Any]:
+    names = (
+        "slug", "name", "issuer", "client_id", "scopes", "create_users", "link_users", "trust_emails", "status",
+    )  # fmt: skip
+    return {name: getattr(row, name) for name in names}
+
+
+def _record(actor: Actor, action: str, provider_id: UUID, **facts: Any) -> None:
+    audit.record(actor, action, "identity_provider", public_id(PREFIX, provider_id), **facts)

@@ -1,0 +1,463 @@
+"""Signing in with an identity provider (OpenID Connect Core 1.0 section 3.1), which may create or link a user.
+
+Nothing is stored until the provider has answered. Its answer carries the sealed request back in ``state``, which only
+the browser that began can use, and only once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import secrets
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, Literal
+from uuid import UUID
+
+import msgspec
+from msgspec import Struct
+
+from app.models.user import ACTIVE
+from app.operations.directory.lookups import get_organization_by_id
+from app.operations.directory.snapshots import OrganizationSnapshot
+from app.operations.directory.users import UserSnapshot, find_user_by_email, get_user
+from app.operations.sign_in.identity_providers import (
+    IdentityProviderRecord,
+    Published,
+    find_enabled_provider,
+    read_client_secret,
+    read_published,
+)
+from app.operations.sign_in.linked_identities import (
+    LinkedIdentityRecord,
+    find_identity,
+    link_identity,
+    record_use,
+)
+from app.operations.sign_in.reauthentication import require_active_session, require_fresh_sign_in
+from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn, complete_first_factor
+from app.operations.store import audit, clock, idempotency, keyring, outgoing_http, rate_limits
+from app.operations.store.outgoing_http import OutgoingRequestFailed
+from app.operations.store.rate_limits import network_limits
+from app.operations.store.transactions import transaction
+from app.operations.users.sign_up import create_registered_user
+from app.rules.actor import Actor
+from app.rules.errors import Conflict, NotFound
+from app.rules.fields import text_problem
+from app.rules.identifiers import public_id
+from app.rules.jws import decode_base64url
+from app.rules.mail.email_addresses import canonical_email
+from app.rules.sealing import UnsealError
+from app.rules.sign_in.identity_providers import (
+    AMR,
+    LEEWAY,
+    MAX_DOCUMENT_BYTES,
+    REQUEST_LIFETIME,
+    IdTokenInvalid,
+    MetadataInvalid,
+    ProviderIdentity,
+    UnknownKey,
+    authorization_url,
+    read_identity,
+    token_request,
+    verify_id_token,
+)
+from app.rules.sign_in.passwords import Lockout
+from app.rules.store.outgoing_http import OutgoingRequestBlocked
+from app.rules.strict_json import InvalidJson, load_object
+from app.rules.users.profile import MAX_NAME_LENGTH, is_domain_allowed
+
+_log = logging.getLogger("gatehouse.sign_in")
+_PER_NETWORK = Lockout(60, timedelta(minutes=5), timedelta(seconds=30), timedelta(minutes=5))
+"""Answers of providers from one network: each causes requests to the provider."""
+_PURPOSE = "provider sign-in"
+
+ProviderRefusalReason = Literal[
+    "expired", "cancelled", "failed", "not_fresh", "no_account", "email_unverified", "exists", "domain", "full",
+    "disabled", "suspended", "taken", "already_linked",
+]  # fmt: skip
+
+
+class ProviderRefused(Struct, frozen=True):
+    """The reason why a sign-in with a provider was rejected."""
+
+    reason: ProviderRefusalReason
+
+
+class ProviderAnswer(Struct, frozen=True):
+    """The parameters that a provider's answer has in the redirect URI (section 3.1.2.5, RFC 9207)."""
+
+    state: str = ""
+    code: str = ""
+    error: str = ""
+    issuer: str | None = None
+
+
+class ProviderOutcome(Struct, frozen=True):
+    """What an answer led to: a sign-in, another step, a linked account (None), or a refusal.
+
+    ``parameters`` are those with which the sign-in began. ``is_linking``: it was to link an account.
+    """
+
+    result: SignedIn | SecondStepRequired | ProviderRefused | None
+    parameters: Mapping[str, str]
+    is_linking: bool = False
+
+
+class _Request(Struct, frozen=True):
+    provider_id: str
+    browser: str
+    nonce: str
+    code_verifier: str
+    began_at: float
+    parameters: dict[str, str]
+    must_be_fresh: bool = False
+    linking_user: str | None = None
+
+
+def begin_provider_sign_in(
+    organization: OrganizationSnapshot,
+    provider_slug: str,
+    browser: Browser,
+    *,
+    parameters: Mapping[str, str],
+    login_hint: str = "",
+    must_be_fresh: bool = False,
+    selects_account: bool = False,
+) -> str:
+    """Return the URL of the provider at which the user signs in.
+
+    ``parameters`` say where the sign-in leads. With ``must_be_fresh``, the user has to sign in there again. Raises
+    NotFound without such an enabled provider, and OutgoingRequestFailed or MetadataInvalid if it cannot be used now.
+    """
+    prompt = "login" if must_be_fresh else "select_account" if selects_account else ""
+    return _begin(organization, provider_slug, browser, parameters, login_hint, prompt, None)
+
+
+def begin_linking(actor: Actor, provider_slug: str, browser: Browser) -> str:
+    """Return the URL of the provider at which the actor signs in with the account to link.
+
+    Raises Forbidden, FreshSignInRequired, and as ``begin_provider_sign_in``.
+    """
+    user_id = actor.require_own_account()
+    require_fresh_sign_in(actor)
+    organization = get_organization_by_id(actor.organization_id)
+    return _begin(organization, provider_slug, browser, {}, "", "select_account", user_id)
+
+
+def _begin(
+    organization: OrganizationSnapshot,
+    provider_slug: str,
+    browser: Browser,
+    parameters: Mapping[str, str],
+    login_hint: str,
+    prompt: str,
+    linking_user: UUID | None,
+) -> str:
+    provider = _get_provider(organization, provider_slug)
+    metadata = read_published(provider).metadata
+    begun = _Request(
+        provider_id=provider.public_id,
+        browser=_browser_digest(browser),
+        nonce=secrets.token_urlsafe(32),
+        code_verifier=secrets.token_urlsafe(32),
+        began_at=clock.now().timestamp(),
+        parameters=dict(parameters),
+        must_be_fresh=prompt == "login",
+        linking_user=public_id("usr", linking_user) if linking_user is not None else None,
+    )
+    return authorization_url(
+        metadata,
+        client_id=provider.client_id,
+        redirect_uri=provider.redirect_uri,
+        scopes=provider.scopes,
+        state=_seal(organization, begun),
+        nonce=begun.nonce,
+        code_verifier=begun.code_verifier,
+        login_hint=login_hint,
+        prompt=prompt,
+    )
+
+
+def complete_provider_sign_in(
+    actor: Actor,
+    organization: OrganizationSnapshot,
+    provider_slug: str,
+    answer: ProviderAnswer,
+    browser: Browser,
+    *,
+    own_actor: Actor | None,
+) -> ProviderOutcome:
+    """Sign in, or link, the user whom the provider's answer names.
+
+    ``actor`` is the anonymous actor, ``own_actor`` the user signed in to this browser, who links an account. Call it
+    outside of a transaction. Raises NotFound without such an enabled provider, TooManyRequests. Audit: as
+    ``complete_first_factor``, ``user.registered``, ``identity.linked``, ``sign_in.failed``.
+    """
+    organization = get_organization_by_id(organization.id)
+    provider = _get_provider(organization, provider_slug)
+    begun = _open(organization, answer.state)
+    if begun is None or begun.provider_id != provider.public_id or begun.browser != _browser_digest(browser):
+        return ProviderOutcome(ProviderRefused("expired"), {})
+    outcome = ProviderOutcome(None, begun.parameters, is_linking=begun.linking_user is not None)
+    rate_limits.require_attempt_allowed(
+        organization.id,
+        "Too many sign-ins from your network. Try again later.",
+        *network_limits(_PER_NETWORK, actor.ip_address, _PURPOSE),
+    )
+    expires_at = clock.now() + REQUEST_LIFETIME
+    if not idempotency.claim(organization.id, _PURPOSE, "", begun.nonce, expires_at=expires_at):
+        return _with(outcome, ProviderRefused("expired"))
+    if answer.error:
+        is_cancelled = answer.error in {"access_denied", "login_required", "interaction_required"}
+        _log.info("identity provider %s answered %s", provider.public_id, answer.error[:40].encode())
+        return _with(outcome, ProviderRefused("cancelled" if is_cancelled else "failed"))
+    try:
+        identity = _identify(provider, begun, answer)
+    except (OutgoingRequestFailed, OutgoingRequestBlocked, MetadataInvalid, IdTokenInvalid) as error:
+        _log.warning("a sign-in with identity provider %s failed: %s", provider.public_id, error)
+        return _with(outcome, ProviderRefused("failed"))
+    if begun.must_be_fresh and not _is_fresh(identity, begun):
+        return _with(outcome, ProviderRefused("not_fresh"))
+    if begun.linking_user is not None:
+        own_id = own_actor.user_id if own_actor is not None else None
+        if own_actor is None or own_id is None or begun.linking_user != public_id("usr", own_id):
+            return _with(outcome, ProviderRefused("expired"))
+        return _with(outcome, _link(own_actor, provider, identity))
+    result = _sign_in(actor, organization, provider, begun, identity, browser)
+    if isinstance(result, ProviderRefused):
+        _record_failure(actor, provider, identity, result.reason)
+    return _with(outcome, result)
+
+
+def _with(
+    outcome: ProviderOutcome, result: SignedIn | SecondStepRequired | ProviderRefused | None
+) -> ProviderOutcome:
+    return ProviderOutcome(result, outcome.parameters, outcome.is_linking)
+
+
+def _get_provider(organization: OrganizationSnapshot, slug: str) -> IdentityProviderRecord:
+    provider = find_enabled_provider(organization.id, slug) if organization.is_active else None
+    if provider is None:
+        raise NotFound("There is no such identity provider.")
+    return provider
+
+
+def _identify(provider: IdentityProviderRecord, begun: _Request, answer: ProviderAnswer) -> ProviderIdentity:
+    """Redeem the code and return who signed in.
+
+    Raises OutgoingRequestFailed, OutgoingRequestBlocked, MetadataInvalid, IdTokenInvalid.
+    """
+    published = read_published(provider)
+    if answer.issuer not in (
+        {provider.issuer} if published.metadata.sends_issuer else {None, provider.issuer}
+    ):
+        raise IdTokenInvalid("another issuer sent the answer")
+    form, headers = token_request(
+        published.metadata,
+        client_id=provider.client_id,
+        client_secret=read_client_secret(provider),
+        code=answer.code,
+        redirect_uri=provider.redirect_uri,
+        code_verifier=begun.code_verifier,
+    )
+    tokens = _load(
+        outgoing_http.post_form(
+            published.metadata.token_endpoint,
+            organization_id=provider.organization_id,
+            form=form,
+            headers=headers,
+            max_bytes=MAX_DOCUMENT_BYTES,
+        ),
+        "the token endpoint",
+    )
+    claims = _verify(provider, published, tokens.get("id_token"), begun.nonce)
+    if "email" not in claims and isinstance(tokens.get("access_token"), str):
+        claims = {**_read_userinfo(provider, published, tokens["access_token"], claims["sub"]), **claims}
+    return read_identity(claims, trust_emails=provider.trust_emails)
+
+
+def _verify(
+    provider: IdentityProviderRecord, published: Published, id_token: Any, nonce: str
+) -> dict[str, Any]:
+    if not isinstance(id_token, str):
+        raise IdTokenInvalid("the token endpoint returned no ID token")
+    verify = partial(
+        verify_id_token,
+        id_token,
+        issuer=provider.issuer,
+        client_id=provider.client_id,
+        nonce=nonce,
+        now=clock.now(),
+    )
+    try:
+        return verify(keys=published.keys)
+    except UnknownKey:
+        return verify(keys=read_published(provider, needs_new_keys=True).keys)
+
+
+def _read_userinfo(
+    provider: IdentityProviderRecord, published: Published, access_token: str, subject: str
+) -> dict[str, Any]:
+    """Return the claims of the userinfo endpoint (section 5.3), or none if there is no such endpoint."""
+    if published.metadata.userinfo_endpoint is None:
+        return {}
+    reply = outgoing_http.get(
+        published.metadata.userinfo_endpoint,
+        organization_id=provider.organization_id,
+        headers={"Authorization": f"Bearer {access_token}"},
+        max_bytes=MAX_DOCUMENT_BYTES,
+    )
+    claims = _load(reply, "the userinfo endpoint")
+    if claims.get("sub") != subject:
+        raise IdTokenInvalid("the userinfo endpoint describes another user")
+    return claims
+
+
+def _load(reply: outgoing_http.HttpResponse, source: str) -> dict[str, Any]:
+    try:
+        content = load_object(reply.body)
+    except InvalidJson as error:
+        raise IdTokenInvalid(f"{source} answered {reply.status} without a JSON object") from error
+    if reply.status != 200:
+        code = str(content.get("error"))[:40].encode()
+        raise IdTokenInvalid(f"{source} answered {reply.status} {code!r}")
+    return content
+
+
+def _is_fresh(identity: ProviderIdentity, begun: _Request) -> bool:
+    """Return whether the user signed in at the provider for this request. One that does not say is believed."""
+    began_at = datetime.fromtimestamp(begun.began_at, UTC)
+    return identity.authenticated_at is None or identity.authenticated_at >= began_at - LEEWAY
+
+
+@transaction
+def _link(
+    actor: Actor, provider: IdentityProviderRecord, identity: ProviderIdentity
+) -> ProviderRefused | None:
+    try:
+        link_identity(actor, provider, get_user(actor.organization_id, actor.require_own_account()), identity)
+    except Conflict as error:
+        return ProviderRefused("taken" if error.code == "identity_taken" else "already_linked")
+    require_active_session(actor)
+    return None
+
+
+def _sign_in(
+    actor: Actor,
+    organization: OrganizationSnapshot,
+    provider: IdentityProviderRecord,
+    begun: _Request,
+    identity: ProviderIdentity,
+    browser: Browser,
+) -> SignedIn | SecondStepRequired | ProviderRefused:
+    try:
+        return _sign_in_or_create(actor, organization, provider, begun, identity, browser)
+    except Conflict as error:
+        # Another request created or linked the user at the same moment, or there is no place left.
+        if error.code == "too_many_users":
+            return ProviderRefused("full")
+        return _sign_in_or_create(actor, organization, provider, begun, identity, browser)
+
+
+@transaction
+def _sign_in_or_create(
+    actor: Actor,
+    organization: OrganizationSnapshot,
+    provider: IdentityProviderRecord,
+    begun: _Request,
+    identity: ProviderIdentity,
+    browser: Browser,
+) -> SignedIn | SecondStepRequired | ProviderRefused:
+    linked = find_identity(provider, identity.subject)
+    user = _user_of(organization, provider, linked, identity)
+    if isinstance(user, ProviderRefused):
+        return user
+    if linked is None:
+        link_identity(actor.as_user(user.id, user.email), provider, user, identity)
+    elif not record_use(linked, organization.id, identity.email):
+        return ProviderRefused("no_account")
+    return complete_first_factor(
+        actor,
+        organization,
+        user.id,
+        amr=(AMR,),
+        browser=browser,
+        authenticated_at=clock.now() if begun.must_be_fresh else identity.authenticated_at,
+    )
+
+
+def _user_of(
+    organization: OrganizationSnapshot,
+    provider: IdentityProviderRecord,
+    linked: LinkedIdentityRecord | None,
+    identity: ProviderIdentity,
+) -> UserSnapshot | ProviderRefused:
+    """Return the user to sign in: the linked one, the one with the same verified email, or a new one.
+
+    An email that is not verified on both sides never links: whoever typed it first could read what belongs to another.
+    """
+    if linked is not None:
+        user = get_user(organization.id, linked.user_id)
+        return user if user.status == ACTIVE else ProviderRefused("disabled")
+    if not provider.link_users and not provider.create_users:
+        return ProviderRefused("no_account")
+    if identity.email is None or not identity.email_verified:
+        return ProviderRefused("email_unverified")
+    existing = find_user_by_email(organization.id, identity.email)
+    if existing is not None:
+        if not provider.link_users or not existing.email_verified:
+            return ProviderRefused("exists")
+        return existing if existing.status == ACTIVE else ProviderRefused("disabled")
+    if not provider.create_users:
+        return ProviderRefused("no_account")
+    if not is_domain_allowed(identity.email, organization.settings):
+        return ProviderRefused("domain")
+    is_usable = text_problem(identity.name, max_length=MAX_NAME_LENGTH) is None
+    user_id = create_registered_user(
+        Actor.system(organization.id, identity.email),
+        organization,
+        email=identity.email,
+        name=identity.name if is_usable else "",
+        password_hash=None,
+        email_verified=True,
+    )
+    return get_user(organization.id, user_id)
+
+
+@transaction
+def _record_failure(
+    actor: Actor, provider: IdentityProviderRecord, identity: ProviderIdentity, reason: ProviderRefusalReason
+) -> None:
+    linked = find_identity(provider, identity.subject)
+    after = {
+        "email": canonical_email(identity.email or ""),
+        "reason": reason,
+        "provider": provider.public_id,
+    }
+    target = None if linked is None else public_id("usr", linked.user_id)
+    audit.record(actor, "sign_in.failed", "user", target, after=after)
+
+
+def _seal(organization: OrganizationSnapshot, begun: _Request) -> str:
+    sealed = keyring.seal(organization.id, msgspec.json.encode(begun), _PURPOSE)
+    return urlsafe_b64encode(sealed).rstrip(b"=").decode()
+
+
+def _open(organization: OrganizationSnapshot, state: str) -> _Request | None:
+    """Return the request of a state that was sealed here and has not expired, or None."""
+    try:
+        content = keyring.unseal(organization.id, decode_base64url(state), _PURPOSE)
+        begun = msgspec.json.decode(content, type=_Request)
+    except (UnsealError, ValueError):
+        return None
+    began_at = datetime.fromtimestamp(begun.began_at, UTC)
+    if organization.is_before_restore(began_at) or clock.now() - began_at > REQUEST_LIFETIME:
+        return None
+    return begun
+
+
+def _browser_digest(browser: Browser) -> str:
+    return hashlib.sha256(browser.id.encode()).hexdigest()
