@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from flask import Flask
 
-from app.account import passwords, profile, second_step, security, sessions, sign_in, sign_up
+from app.account import (
+    identity_providers,
+    passwords,
+    profile,
+    second_step,
+    security,
+    sessions,
+    sign_in,
+    sign_up,
+)
 from app.account.context import account
 
 __all__ = [
+    "identity_providers",
     "passwords",
     "profile",
     "register",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
-from flask import Blueprint, make_response, redirect, render_template, request
+from flask import Blueprint, g, make_response, redirect, render_template, request
 from msgspec import Struct
 from werkzeug.wrappers import Response as BaseResponse
 
@@ -57,8 +58,16 @@ def show_error(error: DomainError) -> BaseResponse:
 
 def return_parameters() -> dict[str, str]:
     """Return the parameters that say where the sign-in leads; every page of the sign-in passes them on."""
+    restored: dict[str, str] | None = g.get("return_parameters")
+    if restored is not None:
+        return restored
     names = ("request", "next", "reauthenticate", "account")
     return {name: request.values[name] for name in names if name in request.values}
+
+
+def restore_return_parameters(parameters: Mapping[str, str]) -> None:
+    """Let this request go on with the parameters with which a sign-in began, which its URL does not have."""
+    g.return_parameters = dict(parameters)
 
 
 def _way_back(error: DomainError, slug: str | None) -> tuple[str, str]:
@@ -92,6 +101,20 @@ _NOTICES = {
     "address-first": lazy_gettext(
         "Your email address is verified. For your security, we signed you out of other browsers and "
         "removed verification methods that were set up before."
+    ),
+    "identity-linked": lazy_gettext("Linked. You can sign in with this account from now on."),
+    "identity-removed": lazy_gettext(
+        "Unlinked. You were signed out of other browsers, and apps will have to ask for access again."
+    ),
+    "identity-expired": lazy_gettext("This took too long, or was already used. Try again."),
+    "identity-cancelled": lazy_gettext("Nothing was linked, because the sign-in was cancelled."),
+    "identity-failed": lazy_gettext(
+        "Nothing was linked, because the provider couldn't sign you in. Try again."
+    ),
+    "identity-not_fresh": lazy_gettext("Nothing was linked, because the provider didn't ask you to sign in."),
+    "identity-taken": lazy_gettext("Nothing was linked. This account is already linked to another user."),
+    "identity-already_linked": lazy_gettext(
+        "You have already linked an account of this provider. Unlink it first."
     ),
     "factor-added": lazy_gettext(
         "Two-step verification is on. You were signed out of other browsers, and apps will have to "

@@ -8,6 +8,7 @@ from app.account.context import AccountContext, account_page
 from app.account.forms import AuthenticatorAppForm, PasskeyForm, RenamePasskeyForm
 from app.account.sign_in import current_browser
 from app.operations.sign_in import factor_enrollment
+from app.operations.sign_in.linked_identities import list_own_identities
 from app.operations.sign_in.passkey_registration import (
     begin_registration,
     can_register_passkey,
@@ -93,6 +94,7 @@ def _security_page(context: AccountContext, form: PageForm) -> Response:
         own=factor_enrollment.own_factors(context.actor),
         passkeys=len(list_passkeys(context.actor)),
         can_add_passkey=can_register_passkey(context.actor),
+        identities=list_own_identities(context.actor),
     )
 
 

@@ -18,6 +18,7 @@ from app.operations.authorization.authorization_requests import (
 from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.organizations.setup import is_set_up
+from app.operations.sign_in.identity_providers import list_offered_providers
 from app.operations.sign_in.passkey_sign_in import (
     PasskeyRefused,
     begin_passkey_sign_in,
@@ -207,7 +208,7 @@ def destination_of(
 ) -> str:
     """Return where the sign-in leads: to the pending authorization request, to ``next``, or home."""
     if pending is not None:
-        query = urlencode({"request": request.values["request"]})
+        query = urlencode({"request": return_parameters()["request"]})
         return f"/organizations/{organization.slug}/oauth/authorize/resume?{query}"
     return _home(organization, signed_in.has_permissions)
 
@@ -224,7 +225,7 @@ def current_browser(organization: OrganizationSnapshot) -> Browser:
 
 def pending_request(organization: OrganizationSnapshot) -> AuthorizationRequestRecord | None:
     """Return the authorization request that the sign-in belongs to, if any. Raises RequestEnded."""
-    token = request.values.get("request")
+    token = return_parameters().get("request")
     if not token:
         return None
     pending = find_request(organization.id, token, browser_id(), fresh=False)
@@ -240,7 +241,9 @@ def open_request(organization: OrganizationSnapshot) -> dict[str, str]:
     Nothing, if it has ended meanwhile or the link was opened in another browser.
     """
     try:
-        return {"request": request.values["request"]} if pending_request(organization) is not None else {}
+        return (
+            {"request": return_parameters()["request"]} if pending_request(organization) is not None else {}
+        )
     except RequestEnded:
         return {}
 
@@ -252,10 +255,14 @@ def sign_in_form(
     *,
     refused: SignInRefused | None = None,
     refused_passkey: PasskeyRefused | None = None,
+    refused_provider: tuple[str, str] | None = None,
     is_reauthentication: bool = False,
     code: int = 200,
 ) -> Response:
-    """Render the sign-in page, with the reason why the last attempt failed."""
+    """Render the sign-in page, with the reason why the last attempt failed.
+
+    ``refused_provider`` has the reason and the name of the identity provider.
+    """
     return organization_page(
         "account/sign_in.html",
         organization,
@@ -265,6 +272,8 @@ def sign_in_form(
         client=_client_words(pending) if pending else None,
         refused=refused,
         refused_passkey=refused_passkey,
+        refused_provider=refused_provider,
+        providers=list_offered_providers(organization.id) if organization.is_active else (),
         passkey=begin_passkey_sign_in(organization, browser_id())
         if is_passkey_sign_in_offered(organization)
         else None,
@@ -285,7 +294,7 @@ def _home(organization: OrganizationSnapshot, has_permissions: bool) -> str:
     home = (
         f"/portal/{organization.slug}" if has_permissions else f"/organizations/{organization.slug}/account"
     )
-    return own_path(request.values.get("next"), home)
+    return own_path(return_parameters().get("next"), home)
 
 
 def _client_words(pending: AuthorizationRequestRecord) -> dict[str, Any]:

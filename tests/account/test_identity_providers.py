@@ -1,0 +1,349 @@
+"""Signing in with an identity provider, creating and linking accounts, and what an answer must prove."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from flask import Flask
+from sqlalchemy import select, update
+
+from app.extensions import db
+from app.models.audit import AuditEvent
+from app.models.identity_provider import LinkedIdentity
+from app.models.session import Session
+from app.models.user import User
+from app.operations.organizations.settings import update_settings
+from app.operations.sign_in.identity_providers import (
+    clear_cached_providers,
+    create_identity_provider,
+    update_identity_provider,
+)
+from app.operations.store import clock
+from app.operations.store.transactions import transaction
+from tests.account.conftest import Visitor
+from tests.support.https_server import Response, reaching
+from tests.support.identity_provider import FakeProvider, identity_provider
+from tests.support.signer import new_key
+
+
+@dataclass
+class Provider:
+    """The provider of Acme, and Acme's record of it."""
+
+    app: Flask
+    make: Any
+    acme: Any
+    fake: FakeProvider
+    record: Any
+    admin: Any
+
+    def change(self, **fields: Any) -> None:
+        """Change fields of the record."""
+        with self.app.app_context():
+            update_identity_provider(self.admin, self.record.public_id, fields)
+
+    def set_policy(self, **authentication: Any) -> None:
+        """Change settings of the organization below ``authentication``."""
+        with self.app.app_context():
+            update_settings(self.make.system(self.acme), self.acme.slug, {"authentication": authentication})
+
+    def begin(self, visitor: Visitor, **parameters: str) -> str:
+        """Press the button of the sign-in page, and return the URL of the provider."""
+        home = f"/organizations/{self.acme.slug}"
+        page = visitor.get(f"{home}/login", query_string=parameters)
+        assert "Continue with Example" in page.text, page.text
+        begun = visitor.post(f"{home}/login/with/example", **parameters)
+        assert begun.status_code == 303, begun.text
+        return begun.location
+
+    def sign_in(self, visitor: Visitor, **parameters: str) -> Any:
+        """Sign in with the provider, and return the answer to the browser."""
+        return self.come_back(visitor, self.fake.authorize(self.begin(visitor, **parameters)))
+
+    def come_back(self, visitor: Visitor, url: str) -> Any:
+        """Follow the provider's redirect."""
+        parts = urlsplit(url)
+        visitor.page = visitor.http.get(
+            f"{parts.path}?{parts.query}", headers={"Sec-Fetch-Site": "cross-site"}
+        )
+        return visitor.page
+
+    def rows(self, model: Any) -> list[Any]:
+        """Return all rows of the organization."""
+        with self.app.app_context():
+            return list(db.session.scalars(select(model).where(model.organization_id == self.acme.id)))
+
+    def set(self, model: Any, **values: Any) -> None:
+        """Set the values in every row of the organization."""
+
+        @transaction
+        def act() -> None:
+            db.session.execute(update(model).where(model.organization_id == self.acme.id).values(**values))
+
+        with self.app.app_context():
+            act()
+
+
+@pytest.fixture
+def provider(app: Flask, make: Any, acme: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
+    clear_cached_providers()
+    with identity_provider() as fake:
+        monkeypatch.setitem(app.config, "GATEHOUSE", reaching(app.config["GATEHOUSE"], fake.server))
+        admin = make.actor(acme, user=make.user(acme, role="admin"))
+        with app.app_context():
+            record = create_identity_provider(admin, fake.fields)
+        yield Provider(app, make, acme, fake, record, admin)
+
+
+def refusal(page: Any) -> str:
+    """Return the reason that the sign-in page shows."""
+    return page.text.partition('id="refusal">')[2].partition("</p>")[0]
+
+
+def test_first_sign_in_creates_user_and_later_ones_find_them(provider: Provider, app: Flask) -> None:
+    provider.change(create_users=True)
+    first = provider.sign_in(Visitor(app))
+    assert (first.status_code, first.location) == (303, f"/organizations/{provider.acme.slug}/account"), (
+        first.text
+    )
+    (user,) = [row for row in provider.rows(User) if row.email == "grace@acme.example"]
+    assert (user.name, user.email_verified, user.password_hash) == ("Grace Hopper", True, None)
+    # The account is known by its subject: another email, even that of another user, changes nothing.
+    provider.fake.claims |= {"email": provider.admin.label, "email_verified": True}
+    visitor = Visitor(app)
+    assert provider.sign_in(visitor).status_code == 303
+    assert "grace@acme.example" in visitor.get(f"/organizations/{provider.acme.slug}/account/profile").text
+    assert {row.user_id for row in provider.rows(Session)} == {user.id}
+    assert {row.amr for row in provider.rows(Session)} == {"fed"}
+    actions = [row.action for row in provider.rows(AuditEvent)]
+    assert {"user.registered", "identity.linked", "session.started"} <= set(actions)
+
+
+def test_answer_returns_to_the_page_that_asked(provider: Provider, visitor: Visitor) -> None:
+    provider.change(create_users=True)
+    there = f"/organizations/{provider.acme.slug}/account/security"
+    assert provider.sign_in(visitor, next=there).location == there
+    assert (
+        provider.sign_in(Visitor(provider.app), next="https://evil.example/").location
+        != "https://evil.example/"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "claims", "reason"),
+    [
+        ({}, {}, "isn't linked"),
+        ({"create_users": True}, {"email_verified": False}, "didn't confirm"),
+        ({"create_users": True}, {"email_verified": None}, "didn't confirm"),
+        ({"create_users": True, "trust_emails": True}, {"email_verified": False}, "didn't confirm"),
+        ({"create_users": True}, {"email": "no address"}, "didn't confirm"),
+        ({"create_users": True}, {"email": "ada@acme.example"}, "already an account"),
+        ({"link_users": True}, {}, "isn't linked"),
+        ({"link_users": True}, {"email": "ada@acme.example", "email_verified": "false"}, "didn't confirm"),
+        ({"link_users": True}, {"email": "unproven@acme.example"}, "already an account"),
+        ({"link_users": True}, {"email": "disabled@acme.example"}, "disabled"),
+    ],
+)
+def test_people_without_account_are_refused(
+    provider: Provider, visitor: Visitor, make: Any, fields: Any, claims: Any, reason: str
+) -> None:
+    make.user(provider.acme, email="ada@acme.example")
+    for name, values in (("unproven", {"email_verified": False}), ("disabled", {"status": "disabled"})):
+        made = make.user(provider.acme, email=f"{name}@acme.example")
+
+        @transaction
+        def act(made: Any = made, values: Any = values) -> None:
+            db.session.execute(update(User).where(User.id == made.id).values(**values))
+
+        with provider.app.app_context():
+            act()
+    if fields:
+        provider.change(**fields)
+    provider.fake.claims |= claims
+    page = provider.sign_in(visitor)
+    assert page.status_code == 403 and reason in refusal(page), page.text
+    assert not provider.rows(LinkedIdentity) and not provider.rows(Session)
+    assert [row.after["reason"] for row in provider.rows(AuditEvent) if row.action == "sign_in.failed"]
+
+
+def test_verified_email_links_existing_user(provider: Provider, visitor: Visitor, make: Any) -> None:
+    user = make.user(provider.acme, email="Grace@Acme.example")
+    provider.change(link_users=True, trust_emails=True)
+    del provider.fake.claims["email_verified"]
+    assert provider.sign_in(visitor).status_code == 303
+    (linked,) = provider.rows(LinkedIdentity)
+    assert (linked.user_id, linked.subject) == (user.id, "248289761001")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"iss": "https://evil.example"},
+        {"aud": "another"},
+        {"aud": ["another", "gatehouse-at-the-provider"]},
+        {"azp": "another"},
+        {"nonce": "another"},
+        {"nonce": None},
+        {"exp": 1_700_000_000},
+        {"iat": 1_700_000_000},
+        {"iat": None},
+        {"sub": ""},
+        {"sub": None},
+        {"sub": "s" * 256},
+        {"sub": 5},
+    ],
+)
+def test_other_id_tokens_are_refused(provider: Provider, visitor: Visitor, changes: Any) -> None:
+    provider.change(create_users=True)
+    provider.fake.changes = changes
+    page = provider.sign_in(visitor)
+    assert page.status_code == 400 and "couldn't sign you in" in refusal(page), page.text
+    assert not provider.rows(LinkedIdentity) and not provider.rows(Session)
+
+
+def test_keys_of_others_and_weak_algorithms_are_refused_and_new_keys_found(
+    provider: Provider, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provider.change(create_users=True)
+    assert provider.sign_in(visitor).status_code == 303
+    published = provider.fake.key
+    provider.fake.key = new_key()
+    provider.fake.answers["/keys"] = Response(
+        200, b'{"keys": [%s]}' % _public(published), {"Content-Type": "application/json"}
+    )
+    assert provider.sign_in(Visitor(provider.app)).status_code == 400
+    del provider.fake.answers["/keys"]
+    # New keys are looked for once a minute at most.
+    provider.fake.rotate_key()
+    assert provider.sign_in(Visitor(provider.app)).status_code == 400
+    monkeypatch.setattr("app.operations.sign_in.identity_providers.KEY_REFRESH_INTERVAL", timedelta())
+    assert provider.sign_in(Visitor(provider.app)).status_code == 303
+
+
+def _public(key: Any) -> bytes:
+    return json.dumps({**key.as_dict(private=False), "kid": "first"}).encode()
+
+
+def test_answer_belongs_to_one_browser_and_works_once(provider: Provider, visitor: Visitor) -> None:
+    provider.change(create_users=True)
+    answer = provider.fake.authorize(provider.begin(visitor))
+    stranger = Visitor(provider.app)
+    stranger.get(f"/organizations/{provider.acme.slug}/login")
+    assert "took too long" in refusal(provider.come_back(stranger, answer))
+    assert provider.come_back(visitor, answer).status_code == 303
+    assert "took too long" in refusal(provider.come_back(visitor, answer))
+    for state in ("", "x", "AAAA", "ä"):
+        path = f"/organizations/{provider.acme.slug}/login/with/example/callback"
+        page = visitor.get(path, query_string={"state": state, "code": "x", "iss": provider.fake.issuer})
+        assert page.status_code == 400 and "took too long" in refusal(page)
+
+
+def test_answer_of_another_issuer_or_with_an_error_is_refused(provider: Provider, visitor: Visitor) -> None:
+    provider.change(create_users=True)
+    answer = provider.fake.authorize(provider.begin(visitor))
+    mixed_up = answer.replace("iss=https", "iss=http")
+    assert "couldn't sign you in" in refusal(provider.come_back(visitor, mixed_up))
+    for error, reason in (("access_denied", "cancelled"), ("server_error", "couldn't sign you in")):
+        provider.fake.error = error
+        assert reason in refusal(provider.sign_in(visitor))
+
+
+def test_unreachable_provider_is_named(provider: Provider, visitor: Visitor) -> None:
+    provider.fake.answers["/token"] = Response(500)
+    assert "couldn't sign you in" in refusal(provider.sign_in(visitor))
+    clear_cached_providers()
+    provider.fake.answers["/tenant/.well-known/openid-configuration"] = Response(503)
+    visitor.get(f"/organizations/{provider.acme.slug}/login")
+    page = visitor.post(f"/organizations/{provider.acme.slug}/login/with/example")
+    assert page.status_code == 503 and "can't be reached" in refusal(page)
+
+
+def test_email_of_the_userinfo_endpoint_counts(provider: Provider, visitor: Visitor) -> None:
+    provider.change(create_users=True)
+    provider.fake.claims = {"sub": "one"}
+    provider.fake.userinfo = {"email": "grace@acme.example", "email_verified": True, "name": "Grace"}
+    assert provider.sign_in(visitor).status_code == 303
+    provider.fake.userinfo["sub"] = provider.fake.claims["sub"] = "two"
+    provider.fake.userinfo["sub"] = "another"
+    assert provider.sign_in(Visitor(provider.app)).status_code == 400
+
+
+def test_second_factor_is_still_required(provider: Provider, visitor: Visitor, make: Any) -> None:
+    """MF-6: no path skips the organization's policy."""
+    provider.set_policy(mfa={"policy": "required"})
+    provider.change(create_users=True)
+    page = provider.sign_in(visitor)
+    assert page.status_code == 303 and "/login/enrol?" in page.location
+    assert not provider.rows(Session)
+
+
+@pytest.mark.parametrize(
+    ("auth_time_ago", "status"),
+    [(None, 303), (5, 303), (3600, 403)],
+    ids=["unsaid", "just now", "an hour ago"],
+)
+def test_reauthentication_asks_the_provider_to_sign_in_again(
+    provider: Provider, visitor: Visitor, auth_time_ago: int | None, status: int
+) -> None:
+    provider.change(create_users=True)
+    provider.sign_in(visitor)
+    # The provider may have asked nothing, so the sign-in is not recent.
+    assert all(clock.now() - row.authenticated_at > timedelta(minutes=9) for row in provider.rows(Session))
+    url = provider.begin(visitor, reauthenticate="1")
+    assert parse_qs(urlsplit(url).query)["prompt"] == ["login"]
+    if auth_time_ago is not None:
+        provider.fake.claims["auth_time"] = int(clock.now().timestamp()) - auth_time_ago
+    assert provider.come_back(visitor, provider.fake.authorize(url)).status_code == status
+    if status == 303:
+        (session,) = provider.rows(Session)
+        assert clock.now() - session.authenticated_at < timedelta(minutes=1)
+
+
+def test_user_links_and_unlinks_an_account(provider: Provider, visitor: Visitor, make: Any) -> None:
+    home = f"/organizations/{provider.acme.slug}/account/security"
+    user = make.user(provider.acme)
+    visitor.sign_in(user)
+    assert "Link an account" in visitor.get(home).text
+    visitor.get(f"{home}/identities")
+    begun = visitor.post(f"{home}/identities/link/example")
+    answer = provider.fake.authorize(begun.location)
+    # Another user's browser cannot link it, even with the same answer.
+    other = Visitor(provider.app)
+    other.sign_in(make.user(provider.acme))
+    provider.come_back(other, answer)
+    assert not provider.rows(LinkedIdentity)
+    assert provider.come_back(visitor, answer).location == f"{home}/identities"
+    page = visitor.get(f"{home}/identities").text
+    assert "Linked. You can sign in" in page and "grace@acme.example" in page
+    (linked,) = provider.rows(LinkedIdentity)
+    assert linked.user_id == user.id
+    assert provider.sign_in(Visitor(provider.app)).status_code == 303
+    # It cannot be linked to someone else.
+    third = Visitor(provider.app)
+    third.sign_in(make.user(provider.acme))
+    third.get(f"{home}/identities")
+    provider.come_back(third, provider.fake.authorize(third.post(f"{home}/identities/link/example").location))
+    assert "linked to another user" in third.get(f"{home}/identities").text
+    remove = page.partition(f"{home}/identities/idn_")[2].partition("/")[0]
+    assert visitor.post(f"{home}/identities/idn_{remove}/remove").status_code == 303
+    assert not provider.rows(LinkedIdentity)
+    assert len(provider.rows(Session)) == 3  # The session of the provider has ended (SS-6).
+
+
+def test_only_way_to_sign_in_cannot_be_unlinked(provider: Provider, visitor: Visitor, make: Any) -> None:
+    home = f"/organizations/{provider.acme.slug}/account/security"
+    provider.change(create_users=True)
+    provider.sign_in(visitor)
+    provider.sign_in(visitor, reauthenticate="1")
+    provider.set_policy(password={"enabled": False}, passkeys={"enabled": False})
+    page = visitor.get(f"{home}/identities").text
+    remove = page.partition(f"{home}/identities/idn_")[2].partition("/")[0]
+    refused = visitor.post(f"{home}/identities/idn_{remove}/remove")
+    assert refused.status_code == 409 and "only way to sign in" in refused.text
+    assert provider.rows(LinkedIdentity)
