@@ -8,6 +8,7 @@ from app.account.context import AccountContext, account_page
 from app.account.forms import AuthenticatorAppForm, PasskeyForm, RenamePasskeyForm
 from app.account.sign_in import current_browser
 from app.operations.sign_in import factor_enrollment
+from app.operations.sign_in.identity_providers import list_offered_providers
 from app.operations.sign_in.linked_identities import list_own_identities
 from app.operations.sign_in.passkey_registration import (
     begin_registration,
@@ -87,6 +88,7 @@ def recovery_codes_page(context: AccountContext) -> Response:
 
 
 def _security_page(context: AccountContext, form: PageForm) -> Response:
+    has_providers = bool(list_offered_providers(context.organization.id))
     return context.render(
         "account/security.html",
         form=form,
@@ -94,7 +96,7 @@ def _security_page(context: AccountContext, form: PageForm) -> Response:
         own=factor_enrollment.own_factors(context.actor),
         passkeys=len(list_passkeys(context.actor)),
         can_add_passkey=can_register_passkey(context.actor),
-        identities=list_own_identities(context.actor),
+        identities=list_own_identities(context.actor) if has_providers else None,
     )
 
 

@@ -113,6 +113,8 @@ def path_of(pattern: str, corner: Corner, slug: str = SLUG) -> str:
         "consent_id": public_id("con", new_id()),
         "session_id": public_id("ses", new_id()),
         "passkey_id": public_id("pky", new_id()),
+        "identity_id": public_id("idn", new_id()),
+        "provider": "example",
         "browser_id": public_id("kbr", new_id()),
         "access_id": corner.ids["clientAccessId"],
         "request_id": corner.ids["clientRequestId"],
