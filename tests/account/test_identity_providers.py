@@ -15,17 +15,22 @@ from sqlalchemy import select, update
 
 from app.extensions import db
 from app.models.audit import AuditEvent
-from app.models.identity_provider import LinkedIdentity
+from app.models.identity_provider import IdentityProvider, LinkedIdentity
 from app.models.session import Session
 from app.models.user import User
+from app.operations.maintenance.exported_events import ExportedEvent, end_again
 from app.operations.organizations.settings import update_settings
 from app.operations.sign_in.identity_providers import (
     clear_cached_providers,
     create_identity_provider,
+    delete_identity_provider,
     update_identity_provider,
 )
 from app.operations.store import clock
 from app.operations.store.transactions import transaction
+from app.rules.errors import Conflict
+from app.rules.identifiers import public_id
+from app.rules.organizations.lockout_prevention import WouldLockOut
 from tests.account.conftest import Visitor
 from tests.support.https_server import Response, reaching
 from tests.support.identity_provider import FakeProvider, identity_provider
@@ -347,3 +352,56 @@ def test_only_way_to_sign_in_cannot_be_unlinked(provider: Provider, visitor: Vis
     refused = visitor.post(f"{home}/identities/idn_{remove}/remove")
     assert refused.status_code == 409 and "only way to sign in" in refused.text
     assert provider.rows(LinkedIdentity)
+
+
+def test_links_that_ended_after_a_backup_end_again(provider: Provider, visitor: Visitor) -> None:
+    """BK-2: a restored backup has the links and the provider that were removed after it was made."""
+    provider.change(create_users=True)
+    provider.sign_in(visitor)
+    (linked,) = provider.rows(LinkedIdentity)
+    user, identity = public_id("usr", linked.user_id), public_id("idn", linked.id)
+
+    def happened(number: int, action: str, target: str, **before: str) -> ExportedEvent:
+        event_id = f"evt_01JDZ8W000000000000000000{number}"
+        at = f"2026-01-01T00:00:0{number}Z"
+        return ExportedEvent(event_id, provider.acme.slug, at, action, target, "", before, {})
+
+    unlinked = happened(1, "identity.unlinked", user, identity=identity)
+    deleted = happened(2, "identity_provider.deleted", provider.record.public_id)
+    with provider.app.app_context():
+        assert end_again([unlinked]) == ([unlinked.words], [], [])
+    assert not provider.rows(LinkedIdentity) and not provider.rows(Session)
+    with provider.app.app_context():
+        assert end_again([deleted]) == ([deleted.words], [], [])
+    assert not provider.rows(IdentityProvider)
+
+
+def test_deleting_a_provider_removes_its_links_in_parts(
+    provider: Provider, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.operations.sign_in.identity_providers._BATCH", 2)
+    provider.change(create_users=True)
+    for number in range(5):
+        provider.fake.claims |= {"sub": str(number), "email": f"user{number}@acme.example"}
+        provider.sign_in(Visitor(provider.app))
+    with provider.app.app_context():
+        delete_identity_provider(provider.admin, provider.record.public_id)
+    assert not provider.rows(LinkedIdentity) and not provider.rows(IdentityProvider)
+    assert len(provider.rows(User)) == 6
+    assert "Continue with" not in visitor.get(f"/organizations/{provider.acme.slug}/login").text
+
+
+def test_organization_without_passwords_needs_a_provider_that_someone_uses(
+    provider: Provider, app: Flask
+) -> None:
+    provider.change(create_users=True)
+    without = {"password": {"enabled": False}, "passkeys": {"enabled": False}}
+    with pytest.raises(WouldLockOut):
+        provider.set_policy(**without)
+    visitor = Visitor(app)
+    provider.sign_in(visitor)
+    provider.set_policy(**without)
+    page = Visitor(app).get(f"/organizations/{provider.acme.slug}/login").text
+    assert "Continue with Example" in page and 'id="password"' not in page and "doesn't allow" not in page
+    with pytest.raises(Conflict, match="only way"):
+        provider.change(status="disabled")

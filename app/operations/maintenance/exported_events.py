@@ -30,6 +30,8 @@ from app.operations.directory.lookups import (
 )
 from app.operations.organizations.administrators import remove_administrator
 from app.operations.organizations.organizations import delete_organization, update_organization
+from app.operations.sign_in.identity_providers import delete_identity_provider
+from app.operations.sign_in.linked_identities import unlink_user_identity
 from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, read, transaction
 from app.operations.tokens.signing_key_lists import rotate_signing_key
@@ -341,6 +343,10 @@ _HANDLERS: Mapping[str, Callable[[Actor, ExportedEvent], object]] = {
         actor, event.organization, event.target, str(event.before["user"])
     ),
     "passkey.removed": _remove_passkey,
+    "identity.unlinked": lambda actor, event: unlink_user_identity(
+        actor, event.target, str(event.before["identity"])
+    ),
+    "identity_provider.deleted": lambda actor, event: delete_identity_provider(actor, event.target),
     "second_factors.reset": lambda actor, event: reset_user_factors(actor, event.target),
     "signing_key.removed": _replace_keys,
     "organization.suspended": _suspend_organization,
@@ -359,7 +365,7 @@ _TO_REVIEW = frozenset(
     (
         "settings.updated", "resource.updated", "resource.deleted", "scope.updated", "user.email_changed",
         "second_factor.removed", "second_factors.ended", "webhook.updated", "webhook.deleted", "webhook.secret_rotated",
-        "secret.leak_reported", "instance.ceilings_updated",
+        "secret.leak_reported", "instance.ceilings_updated", "identity_provider.updated",
     )
 )  # fmt: skip
 RELEVANT_ACTIONS = _HANDLERS.keys() | _CANCELS.keys() | _TO_REVIEW | {"user.updated"}

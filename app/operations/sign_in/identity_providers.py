@@ -26,6 +26,10 @@ from app.models.base import has_key, is_same
 from app.models.identity_provider import IdentityProvider, LinkedIdentity
 from app.models.user import ACTIVE, User
 from app.operations.directory.lookups import get_organization_by_id, touch_organization
+from app.operations.sign_in.passkeys import (
+    any_user_has_passwordless_passkey,
+    is_passkey_sign_in_available,
+)
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import audit, clock, keyring, outgoing_http
 from app.operations.store.outgoing_http import OutgoingRequestFailed
@@ -262,7 +266,8 @@ def update_identity_provider(
 
     Another issuer is one whose users are others, so it is rejected as long as users have linked accounts of the old
     one. Call it outside of a transaction. Raises NotFound, InvalidInput, Forbidden, FreshSignInRequired,
-    PreconditionFailed, Conflict. Audit: ``identity_provider.updated``, if anything changed.
+    PreconditionFailed, Conflict, also if no user could sign in then. Audit: ``identity_provider.updated``, if anything
+    changed.
     """
     _require_permission(actor)
     values = validate_provider_fields(sent, is_new=False, allowed_hosts=current().outgoing_allowed_hosts)
@@ -306,6 +311,7 @@ def _update(
             "The identity provider was changed by another request. Try again.", code="changed_meanwhile"
         )
     _invalidate(row.organization_id)
+    _require_another_way(row.organization_id)
     row = _get_row(actor, provider_id)
     after = _audit_fields(row)
     facts = {name: after[name] for name in changed if name in after}
@@ -328,7 +334,8 @@ def delete_identity_provider(
 
     Users who signed in with it stay, and so do their sessions. The links of many users are deleted in parts. If that
     is interrupted, the provider remains disabled and can be deleted again. Call it outside of a transaction. Raises
-    NotFound, Forbidden, FreshSignInRequired, PreconditionFailed. Audit: ``identity_provider.deleted``.
+    NotFound, Forbidden, FreshSignInRequired, PreconditionFailed, and Conflict if no user could sign in then. Audit:
+    ``identity_provider.deleted``.
     """
     _require_permission(actor)
     provider = _disable_for_deletion(actor, provider_id, expected_version)
@@ -349,6 +356,7 @@ def _disable_for_deletion(
         .values(status=DISABLED)
     )
     _invalidate(row.organization_id)
+    _require_another_way(row.organization_id)
     return provider_record(row)
 
 
@@ -511,6 +519,21 @@ def _invalidate(organization_id: str) -> None:
     """Make every worker read the organization's providers again after the current transaction has committed."""
     _offered.remove(organization_id)
     cache_invalidation.invalidate(organization_id)
+
+
+def _require_another_way(organization_id: str) -> None:
+    """Raise Conflict if no user could sign in any more, which only matters where passwords are disabled."""
+    organization = get_organization_by_id(organization_id)
+    if organization.settings["authentication"]["password"]["enabled"] or any_user_has_usable_identity(
+        organization_id
+    ):
+        return
+    if is_passkey_sign_in_available(organization) and any_user_has_passwordless_passkey(organization_id):
+        return
+    raise Conflict(
+        "This identity provider is the only way to sign in. Allow passwords or passkeys first.",
+        code="would_lock_out",
+    )
 
 
 def _seal(organization_id: str, provider_id: UUID, secret: str) -> bytes:
