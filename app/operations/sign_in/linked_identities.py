@@ -31,7 +31,13 @@ from app.operations.sign_in.reauthentication import (
 from app.operations.sign_in.sessions import end_access_of_user, rotate_session_token
 from app.operations.store import audit, clock
 from app.operations.store.rows import make_record
-from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
+from app.operations.store.transactions import (
+    count_changed,
+    current_unit_of_work,
+    read,
+    savepoint,
+    transaction,
+)
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, NotFound
 from app.rules.identifiers import HasPublicId, new_id, parse_public_id, public_id
@@ -121,27 +127,28 @@ def link_identity(
     ``identity.linked``.
     """
     hold_user(user.organization_id, user.id)
+    taken = Conflict("This account is linked to another user.", code="identity_taken")
     if find_identity(provider, identity.subject) is not None:
-        raise Conflict("This account is linked to another user.", code="identity_taken")
+        raise taken
     if any(
         linked.provider_id == provider.id for linked in list_identities_of_user(user.organization_id, user.id)
     ):
         raise Conflict("You have already linked an account of this provider.", code="already_linked")
     now = clock.now()
     row_id: UUID = current_unit_of_work().stable_value("linked identity", new_id)
-    db.session.add(
-        LinkedIdentity(
-            organization_id=user.organization_id,
-            id=row_id,
-            provider_id=provider.id,
-            user_id=user.id,
-            subject=identity.subject,
-            email=identity.email,
-            created_at=now,
-            last_used_at=now,
+    with savepoint(on_duplicate=taken):
+        db.session.add(
+            LinkedIdentity(
+                organization_id=user.organization_id,
+                id=row_id,
+                provider_id=provider.id,
+                user_id=user.id,
+                subject=identity.subject,
+                email=identity.email,
+                created_at=now,
+                last_used_at=now,
+            )
         )
-    )
-    db.session.flush()
     audit.record_user_event(
         actor, "identity.linked", user.id, after=_facts(row_id, provider.public_id, identity.email)
     )
