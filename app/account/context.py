@@ -12,6 +12,7 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.directory.users import UserSnapshot, get_user
+from app.operations.sign_in.identity_providers import list_offered_providers
 from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.store.rows import Page
 from app.operations.users.email_change import EmailVerificationEnded, WrongAccount
@@ -212,6 +213,12 @@ class AccountContext(Struct, frozen=True):
             set_sign_in(response, self.organization.id, token)
         values = once if notice_key is None else {**once, "notice": notice_key}
         return flash(response, values, organization_id=self.organization.id, token=token)
+
+
+def provider_name(organization: OrganizationSnapshot, slug: str) -> str:
+    """Return the name of the identity provider, or its slug if it is not offered any more."""
+    names = {provider.slug: provider.name for provider in list_offered_providers(organization.id)}
+    return names.get(slug, slug)
 
 
 account_page = page_decorator(account, "/organizations", AccountContext)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote, urlencode
+
 from flask import redirect, request
 from werkzeug.wrappers import Response
 
@@ -9,6 +11,7 @@ from app.account.context import (
     AccountContext,
     account,
     account_page,
+    provider_name,
     restore_return_parameters,
     return_parameters,
 )
@@ -17,10 +20,10 @@ from app.account.sign_in import continue_sign_in, current_browser, pending_reque
 from app.operations.authorization.authorization_requests import AuthorizationRequestRecord
 from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.directory.snapshots import OrganizationSnapshot
-from app.operations.sign_in.identity_providers import list_offered_providers
 from app.operations.sign_in.linked_identities import list_own_identities, unlink_own_identity
 from app.operations.store.outgoing_http import OutgoingRequestFailed
 from app.operations.users.provider_sign_in import (
+    INVITATION,
     ProviderAnswer,
     ProviderOutcome,
     ProviderRefused,
@@ -47,6 +50,8 @@ def begin_provider_sign_in_action(organization: str, provider: str) -> Response:
     sent = pending.sent if pending is not None else {}
     prompts = sent.get("prompt", "").split()
     parameters = return_parameters()
+    if INVITATION in request.form:
+        parameters[INVITATION] = request.form[INVITATION]
     try:
         url = begin_provider_sign_in(
             org,
@@ -77,9 +82,15 @@ def provider_callback(organization: str, provider: str) -> Response:
     outcome = complete_provider_sign_in(
         anonymous_actor(org), org, provider, answer, current_browser(org), own_actor=own_actor
     )
-    restore_return_parameters(outcome.parameters)
+    invitation = outcome.parameters.get(INVITATION)
+    restore_return_parameters(
+        {name: value for name, value in outcome.parameters.items() if name != INVITATION}
+    )
     if outcome.is_linking and own_actor is not None:
         return _linked(AccountContext(org, own_actor), outcome)
+    if invitation is not None and isinstance(outcome.result, ProviderRefused):
+        query = urlencode({"refused": outcome.result.reason, "provider": provider})
+        return redirect(f"/organizations/{org.slug}/invite/{quote(invitation)}?{query}", 303)
     pending = pending_request(org)
     if isinstance(outcome.result, ProviderRefused):
         return _refuse(org, provider, pending, outcome.result.reason)
@@ -132,11 +143,10 @@ def _refuse(
     pending: AuthorizationRequestRecord | None,
     reason: str,
 ) -> Response:
-    names = {provider.slug: provider.name for provider in list_offered_providers(organization.id)}
     return sign_in_form(
         organization,
         pending,
         SignInForm(formdata=None),
-        refused_provider=(reason, names.get(slug, slug)),
+        refused_provider=(reason, provider_name(organization, slug)),
         code=_STATUS.get(reason, 403),
     )

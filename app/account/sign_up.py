@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 from flask import redirect, request
 from werkzeug.wrappers import Response
 
-from app.account.context import account, organization_page, return_parameters
+from app.account.context import account, organization_page, provider_name, return_parameters
 from app.account.forms import (
     ConfirmRegistrationForm,
     InvitationForm,
@@ -23,6 +23,7 @@ from app.account.sign_in import (
 )
 from app.operations.directory.lookups import get_organization_by_id, get_organization_by_slug
 from app.operations.directory.snapshots import OrganizationSnapshot
+from app.operations.sign_in.identity_providers import list_offered_providers
 from app.operations.sign_in.passkeys import InvalidChallenge, PasskeyNotVerified
 from app.operations.users.invitations import (
     InvitationEnded,
@@ -36,6 +37,7 @@ from app.operations.users.registrations import RegistrationEnded, confirm_regist
 from app.operations.users.sign_up import register_user, require_registration_open
 from app.rules.errors import Conflict, InvalidInput, TooManyRequests
 from app.rules.sign_in.passkeys import InvalidPasskeyResponse
+from app.rules.users.profile import are_passwords_enabled
 from app.web.browser_session import anonymous_actor
 from app.web.headers import page_class
 from app.web.languages import page_language
@@ -73,6 +75,7 @@ def sign_up_page(organization: str) -> Response:
         org,
         form=form,
         sign_in_url=_sign_in_url(org),
+        providers=list_offered_providers(org.id),
         return_parameters=return_parameters(),
     )
 
@@ -106,7 +109,7 @@ def _sign_in_url(organization: OrganizationSnapshot, **more: str) -> str:
 
 
 @account.route("/organizations/<organization>/invite/<token>", methods=["GET", "POST"])
-@page_class("account")
+@page_class("flow")
 def invitation_page(organization: str, token: str) -> Response:
     """Accept an invitation with a password.
 
@@ -139,8 +142,19 @@ def invitation_page(organization: str, token: str) -> Response:
         org,
         form=form,
         invitation=invitation,
+        token=token,
+        password_enabled=are_passwords_enabled(org.settings),
+        providers=list_offered_providers(org.id),
+        refused_provider=_refused_provider(org),
         passkey=begin_invited_passkey(anonymous_actor(org), invitation, current_browser(org)),
     )
+
+
+def _refused_provider(organization: OrganizationSnapshot) -> tuple[str, str] | None:
+    """Return why an identity provider did not accept the invitation, and its name, if one was tried."""
+    if "refused" not in request.args:
+        return None
+    return request.args["refused"], provider_name(organization, request.args.get("provider", ""))
 
 
 def _find(slug: str, token: str) -> tuple[InvitationRecord, OrganizationSnapshot]:

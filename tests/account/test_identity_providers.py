@@ -28,6 +28,7 @@ from app.operations.sign_in.identity_providers import (
 )
 from app.operations.store import clock
 from app.operations.store.transactions import transaction
+from app.operations.users.invitations import create_invitation
 from app.rules.errors import Conflict
 from app.rules.identifiers import public_id
 from app.rules.organizations.lockout_prevention import WouldLockOut
@@ -405,3 +406,37 @@ def test_organization_without_passwords_needs_a_provider_that_someone_uses(
     assert "Continue with Example" in page and 'id="password"' not in page and "doesn't allow" not in page
     with pytest.raises(Conflict, match="only way"):
         provider.change(status="disabled")
+
+
+def test_invitation_is_accepted_with_a_provider(provider: Provider, visitor: Visitor, app: Flask) -> None:
+    """Also where users have neither passwords nor passkeys. The account may have another email."""
+    provider.change(create_users=True)
+    provider.sign_in(Visitor(app))
+    provider.set_policy(password={"enabled": False}, passkeys={"enabled": False})
+    with app.app_context():
+        made = create_invitation(
+            provider.admin, provider.acme.slug, email="bob@acme.example", role="developer"
+        )
+    path = urlsplit(str(made.link)).path
+    token = path.rpartition("/")[2]
+    page = visitor.get(path)
+    assert "Continue with Example" in page.text and 'id="password"' not in page.text
+    begin = f"/organizations/{provider.acme.slug}/login/with/example"
+
+    def accept() -> Any:
+        visitor.get(path)
+        return provider.come_back(
+            visitor, provider.fake.authorize(visitor.post(begin, invitation=token).location)
+        )
+
+    taken = visitor.get(accept().location)
+    assert "already linked to another user" in refusal(taken)
+    provider.fake.claims |= {"sub": "bob", "email": "bob@example.net", "email_verified": False}
+    assert accept().location == f"/portal/{provider.acme.slug}"
+    (user,) = [row for row in provider.rows(User) if row.email == "bob@acme.example"]
+    assert user.id in {row.user_id for row in provider.rows(LinkedIdentity) if row.subject == "bob"}
+    provider.fake.claims |= {"sub": "eve"}
+    visitor.get(f"/organizations/{provider.acme.slug}/login?account=another")
+    ended = provider.fake.authorize(visitor.post(begin, invitation=token).location)
+    assert provider.come_back(visitor, ended).status_code == 409
+    assert not [row for row in provider.rows(LinkedIdentity) if row.subject == "eve"]

@@ -27,6 +27,7 @@ from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.directory.users import create_user, find_user_by_email, get_user
 from app.operations.mail import emails
 from app.operations.sign_in.actor_access import enter_organization
+from app.operations.sign_in.identity_providers import list_offered_providers
 from app.operations.sign_in.passkey_registration import VerifiedPasskey, store_passkey, verify_new_passkey
 from app.operations.sign_in.passkeys import INVITATION as INVITATION_PASSKEY
 from app.operations.sign_in.passkeys import (
@@ -154,7 +155,9 @@ def create_invitation(
     ``invitation.created``.
     """
     inside, organization = enter_organization(actor, slug, "admins:write")
-    require_invitations_possible(organization.settings, by_passkey=is_passkey_sign_in_available(organization))
+    require_invitations_possible(
+        organization.settings, without_password=_can_sign_in_without_password(organization)
+    )
     found = ValidationErrors()
     check_email_and_name(email, name or None, found)
     require_grantable(inside, organization, role, found)
@@ -226,10 +229,10 @@ def find_invitation(token: str) -> InvitationRecord | None:
         return None
     if not _could_still_be_sent(row, organization):
         return None
-    if not are_passwords_enabled(organization.settings) and not is_passkey_sign_in_available(organization):
+    if not are_passwords_enabled(organization.settings) and not _can_sign_in_without_password(organization):
         raise Conflict(
             lazy_gettext(
-                "%(organization)s has turned off signing in with a password or a passkey, so this "
+                "%(organization)s has turned off every way to sign in that a new user could use, so this "
                 "invitation can't be accepted right now. Contact the person who invited you.",
                 organization=organization.title,
             ),
@@ -242,7 +245,8 @@ def find_invitation(token: str) -> InvitationRecord | None:
 def accept_invitation(token: str, *, name: str, password_hash: str | None) -> UUID:
     """Accept an invitation: create the user with its role and return the id.
 
-    Without a ``password_hash``, call it in the transaction that stores a passkey. The email is verified only
+    Without a ``password_hash``, call it in the transaction that stores a passkey or links an account of an identity
+    provider. The email is verified only
     if the link was emailed, not if the inviter received it. Raises InvitationEnded, also when the role is
     gone, and Conflict when the email has a user by now, or for a password where passwords are disabled.
     Audit: ``invitation.accepted``.
@@ -442,6 +446,10 @@ def accept_invitation_with_passkey(
             code="passkey_not_alone",
         )
     return _accept_with_passkey(actor, organization, invitation, token, name, verified, browser)
+
+
+def _can_sign_in_without_password(organization: OrganizationSnapshot) -> bool:
+    return is_passkey_sign_in_available(organization) or bool(list_offered_providers(organization.id))
 
 
 def _is_accepted_with_passkey(organization: OrganizationSnapshot) -> bool:

@@ -42,6 +42,7 @@ from app.operations.store import audit, clock, idempotency, keyring, outgoing_ht
 from app.operations.store.outgoing_http import OutgoingRequestFailed
 from app.operations.store.rate_limits import network_limits
 from app.operations.store.transactions import transaction
+from app.operations.users.invitations import accept_invitation
 from app.operations.users.sign_up import create_registered_user
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, NotFound
@@ -73,6 +74,7 @@ _log = logging.getLogger("gatehouse.sign_in")
 _PER_NETWORK = Lockout(60, timedelta(minutes=5), timedelta(seconds=30), timedelta(minutes=5))
 """Answers of providers from one network: each causes requests to the provider."""
 _PURPOSE = "provider sign-in"
+INVITATION = "invitation"
 
 ProviderRefusalReason = Literal[
     "expired", "cancelled", "failed", "not_fresh", "no_account", "email_unverified", "exists", "domain", "full",
@@ -129,8 +131,9 @@ def begin_provider_sign_in(
 ) -> str:
     """Return the URL of the provider at which the user signs in.
 
-    ``parameters`` say where the sign-in leads. With ``must_be_fresh``, the user has to sign in there again. Raises
-    NotFound without such an enabled provider, and OutgoingRequestFailed or MetadataInvalid if it cannot be used now.
+    ``parameters`` say where the sign-in leads; with INVITATION, the token of one, it accepts the invitation. With
+    ``must_be_fresh``, the user has to sign in there again. Raises NotFound without such an enabled provider, and
+    OutgoingRequestFailed or MetadataInvalid if it cannot be used now.
     """
     prompt = "login" if must_be_fresh else "select_account" if selects_account else ""
     return _begin(organization, provider_slug, browser, parameters, login_hint, prompt, None)
@@ -193,8 +196,9 @@ def complete_provider_sign_in(
     """Sign in, or link, the user whom the provider's answer names.
 
     ``actor`` is the anonymous actor, ``own_actor`` the user signed in to this browser, who links an account. Call it
-    outside of a transaction. Raises NotFound without such an enabled provider, TooManyRequests. Audit: as
-    ``complete_first_factor``, ``user.registered``, ``identity.linked``, ``sign_in.failed``.
+    outside of a transaction. Raises NotFound without such an enabled provider, TooManyRequests, and as
+    ``accept_invitation``. Audit: as ``complete_first_factor`` and ``accept_invitation``, ``user.registered``,
+    ``identity.linked``, ``sign_in.failed``.
     """
     organization = get_organization_by_id(organization.id)
     provider = _get_provider(organization, provider_slug)
@@ -226,6 +230,8 @@ def complete_provider_sign_in(
         if own_actor is None or own_id is None or begun.linking_user != public_id("usr", own_id):
             return _with(outcome, ProviderRefused("expired"))
         return _with(outcome, _link(own_actor, provider, identity))
+    if INVITATION in begun.parameters:
+        return _with(outcome, _accept_invitation(actor, organization, provider, begun, identity, browser))
     result = _sign_in(actor, organization, provider, begun, identity, browser)
     if isinstance(result, ProviderRefused):
         _record_failure(actor, provider, identity, result.reason)
@@ -345,6 +351,31 @@ def _link(
     return None
 
 
+@transaction
+def _accept_invitation(
+    actor: Actor,
+    organization: OrganizationSnapshot,
+    provider: IdentityProviderRecord,
+    begun: _Request,
+    identity: ProviderIdentity,
+    browser: Browser,
+) -> SignedIn | SecondStepRequired | ProviderRefused:
+    """Create the invited user, who signs in with this account from now on, whatever its email."""
+    if find_identity(provider, identity.subject) is not None:
+        return ProviderRefused("taken")
+    user_id = accept_invitation(begun.parameters[INVITATION], name=_name_of(identity), password_hash=None)
+    user = get_user(organization.id, user_id)
+    link_identity(actor.as_user(user.id, user.email), provider, user, identity)
+    return complete_first_factor(
+        actor, organization, user.id, amr=(AMR,), browser=browser, authenticated_at=identity.authenticated_at
+    )
+
+
+def _name_of(identity: ProviderIdentity) -> str:
+    """Return the name that the provider sends, or nothing if no user may have it."""
+    return identity.name if text_problem(identity.name, max_length=MAX_NAME_LENGTH) is None else ""
+
+
 def _sign_in(
     actor: Actor,
     organization: OrganizationSnapshot,
@@ -415,12 +446,11 @@ def _user_of(
         return ProviderRefused("no_account")
     if not is_domain_allowed(identity.email, organization.settings):
         return ProviderRefused("domain")
-    is_usable = text_problem(identity.name, max_length=MAX_NAME_LENGTH) is None
     user_id = create_registered_user(
         Actor.system(organization.id, identity.email),
         organization,
         email=identity.email,
-        name=identity.name if is_usable else "",
+        name=_name_of(identity),
         password_hash=None,
         email_verified=True,
     )

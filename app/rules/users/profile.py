@@ -258,16 +258,16 @@ def are_passwords_enabled(settings: Mapping[str, Any]) -> bool:
     return bool(settings["authentication"]["password"]["enabled"])
 
 
-def require_invitations_possible(settings: Mapping[str, Any], *, by_passkey: bool) -> None:
+def require_invitations_possible(settings: Mapping[str, Any], *, without_password: bool) -> None:
     """Require that users may be invited. Raises Conflict if registration is closed or they could not sign in.
 
-    ``by_passkey`` says whether users can sign in with a passkey alone.
+    ``without_password`` says whether users can sign in with a passkey alone or an identity provider.
     """
-    if not are_passwords_enabled(settings) and not by_passkey:
+    if not are_passwords_enabled(settings) and not without_password:
         raise Conflict(
-            "Invited users could not sign in, because neither passwords nor passkeys are enabled. Turn on "
-            "authentication.password.enabled, or both authentication.passkeys.enabled and "
-            "authentication.passkeys.passwordless, which require a domain name.",
+            "Invited users could not sign in, because neither passwords nor passkeys are enabled, and there is no "
+            "identity provider. Turn on authentication.password.enabled, or both authentication.passkeys.enabled "
+            "and authentication.passkeys.passwordless, which require a domain name.",
             code="passwords_off",
         )
     if settings["authentication"]["registration"]["mode"] == "closed":
