@@ -154,12 +154,14 @@ def test_answer_returns_to_the_page_that_asked(provider: Provider, visitor: Visi
         ({"link_users": True}, {"email": "ada@acme.example", "email_verified": "false"}, "didn't confirm"),
         ({"link_users": True}, {"email": "unproven@acme.example"}, "already an account"),
         ({"link_users": True}, {"email": "disabled@acme.example"}, "disabled"),
+        ({"link_users": True}, {"email": "auditor@acme.example"}, "already an account"),
     ],
 )
 def test_people_without_account_are_refused(
     provider: Provider, visitor: Visitor, make: Any, fields: Any, claims: Any, reason: str
 ) -> None:
     make.user(provider.acme, email="ada@acme.example")
+    make.user(provider.acme, email="auditor@acme.example", role="auditor")
     for name, values in (("unproven", {"email_verified": False}), ("disabled", {"status": "disabled"})):
         made = make.user(provider.acme, email=f"{name}@acme.example")
 

@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from app.models.user import ACTIVE
-from app.operations.directory.lookups import get_organization_by_id
+from app.operations.directory.lookups import get_organization_by_id, get_user_roles_everywhere
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.directory.users import UserSnapshot, find_user_by_email, get_user
 from app.operations.sign_in.identity_providers import (
@@ -429,6 +429,8 @@ def _user_of(
     """Return the user to sign in: the linked one, the one with the same verified email, or a new one.
 
     An email that is not verified on both sides never links: whoever typed it first could read what belongs to another.
+    Nor does that of a user with a role: whoever may change settings could define a provider that signs them in as an
+    administrator (TN-11). Such users link their account themselves.
     """
     if linked is not None:
         user = get_user(organization.id, linked.user_id)
@@ -440,6 +442,8 @@ def _user_of(
     existing = find_user_by_email(organization.id, identity.email)
     if existing is not None:
         if not provider.link_users or not existing.email_verified:
+            return ProviderRefused("exists")
+        if get_user_roles_everywhere(organization.id, existing.id):
             return ProviderRefused("exists")
         return existing if existing.status == ACTIVE else ProviderRefused("disabled")
     if not provider.create_users:
