@@ -15,6 +15,15 @@ for (const box of document.querySelectorAll("[data-copy]")) {
   });
 }
 
+// Show a value that contains that of a field, such as a redirect URI.
+for (const shown of document.querySelectorAll("[data-follows]")) {
+  const { follows, pattern, placeholder } = shown.dataset;
+  const field = document.getElementById(follows);
+  const show = () => { shown.textContent = pattern.replace(placeholder, () => field.value.trim() || placeholder); };
+  field.addEventListener("input", show);
+  show();
+}
+
 // Move the focus to the error summary, so that screen readers announce it first.
 document.getElementById("errors")?.focus();
 

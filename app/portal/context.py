@@ -354,6 +354,7 @@ _GROUPS: tuple[tuple[str | None, tuple[tuple[str, str, str, str], ...]], ...] = 
         (
             (lazy_gettext("Users"), "/users", "person", "users:read"),
             (lazy_gettext("Team and roles"), "/administrators", "people", "admins:read"),
+            (lazy_gettext("Identity providers"), "/identity-providers", "key", "settings:read"),
         ),
     ),
     (None, ((lazy_gettext("Settings"), "/settings", "settings", "settings:read"),)),
@@ -440,6 +441,11 @@ _NOTICES = {
     ),
     "webhook-sent": lazy_gettext("The event is being delivered."),
     "webhook-deleted": lazy_gettext("Webhook deleted. No more events are sent to its URL."),
+    "identity-provider-added": lazy_gettext(
+        "Identity provider added. Register its redirect URI at the provider."
+    ),
+    "identity-provider-deleted": lazy_gettext("Identity provider deleted. Its links to users were removed."),
+    "identity-unlinked": lazy_gettext("Account unlinked. The user is signed out everywhere."),
     "role-removed": lazy_gettext("Role deleted."),
     "organization-created": lazy_gettext("Organization created. It is ready to use."),
     "organization-suspended": lazy_gettext(

@@ -24,6 +24,7 @@ GUIDES: Mapping[str, Mapping[str, str]] = {
         "first-client": "guides/first-client.md",
         "protect-an-api": "guides/protect-an-api.md",
         "mcp-server": "guides/mcp-server.md",
+        "identity-providers": "guides/identity-providers.md",
         "migrate": "guides/migrate.md",
         "rotate-a-secret": "guides/rotate-a-secret.md",
         "revoke": "guides/revoke.md",

@@ -28,6 +28,7 @@ _PAGES_OF_IDS = (
     ("req_", "/logs?request_id={}", "logs:read"),
     ("flr_", "/logs/{}", "logs:read"),
     ("res_", "/apis/{}", "resources:read"),
+    ("idp_", "/identity-providers/{}", "settings:read"),
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from flask import redirect, request
 
 from app.operations.directory.users import UserSnapshot
+from app.operations.sign_in.linked_identities import list_user_identities, unlink_user_identity
 from app.operations.store.rows import MAX_LIMIT, PageRequest
 from app.operations.users import registrations as pending_registrations
 from app.operations.users.deletion import delete_user
@@ -257,6 +258,37 @@ def reset_second_factors(context: PortalContext, user_id: str) -> PageResponse:
     )
 
 
+@portal_page("/users/<user_id>/linked-identities/<identity_id>/unlink", "GET", "POST")
+def unlink_identity(context: PortalContext, user_id: str, identity_id: str) -> PageResponse:
+    """Confirm and unlink an account at an identity provider. Requires a fresh sign-in."""
+    context.actor.require("users:write")
+    user = get_user_record(context.actor, user_id).user
+    identities = list_user_identities(context.actor, user_id)
+    found = next((each for each in identities if each.public_id == identity_id), None)
+    if found is None:
+        raise NotFound(lazy_gettext("This account is no longer linked."))
+    impact = (
+        gettext(
+            "%(account)s of %(provider)s no longer signs in %(email)s.",
+            account=found.email or found.subject,
+            provider=found.provider_name,
+            email=user.email,
+        ),
+        gettext("The user is signed out everywhere. Clients have to ask for access again."),
+    )
+    note = gettext(
+        "If the identity provider links or creates accounts by email, the next sign-in there may link it again."
+    )
+    return context.confirm_change(
+        Confirmation(
+            gettext("Unlink this account?"), gettext("Unlink account"), _parents(user), impact, note
+        ),
+        lambda: unlink_user_identity(context.actor, user_id, identity_id),
+        f"/users/{user_id}",
+        "identity-unlinked",
+    )
+
+
 @portal_page("/registrations", "GET")
 def registrations(context: PortalContext) -> PageResponse:
     """List the registrations that wait for verification or approval, newest first."""
@@ -308,6 +340,7 @@ def _user_page(context: PortalContext, user_id: str, error: Conflict | None = No
         groups=list_groups_of_user(context.actor, record.user.id),
         sessions=[(session, translate(browser_name(session.user_agent))) for session in sessions],
         factors=list_user_factors(context.actor, user_id),
+        identities=list_user_identities(context.actor, user_id),
         apps=list_user_consents(context.actor, user_id)
         if context.actor.has_permission("consents:read")
         else None,

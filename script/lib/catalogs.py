@@ -24,6 +24,7 @@ KEYWORDS = (
     "Conflict:1", "Forbidden:1", "InvalidInput:1", "NotFound:1", "TooManyRequests:1", "PreconditionFailed:1",
     "InvitationEnded:1", "ResetEnded:1", "OAuthError:1", "Unauthenticated:1", "UnredirectableError:1",
     "DocumentRefused:1", "AlreadyDecided:1", "ClientChanged:1", "ImportSuperseded:1", "LastSignInMethod:1",
+    "MetadataInvalid:1",
     "NoMailServer:1", "NotRevealable:1", "OutgoingRequestBlocked:1", "OutgoingRequestFailed:1", "RootProtected:1",
     "TooManyClients:1",
     "UnreadableFile:1", "UnsupportedHash:2", "UploadExpired:1",

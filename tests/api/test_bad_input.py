@@ -12,7 +12,7 @@ from app.rules.fields import MAX_UNKNOWN
 from tests.factories import Factory, bearer_header
 from tests.support.cases import each
 from tests.support.openapi import Operation, operations, places, refused_values, with_value
-from tests.support.world_rows import access_requested, wanted
+from tests.support.world_rows import ISSUER, access_requested, linked, wanted
 
 pytestmark = pytest.mark.either
 
@@ -35,6 +35,14 @@ GOOD: dict[str, dict[str, Any]] = {
     "createWebhook": {"url": "https://hooks.example/in", "event_types": ["*"]},
     "updateWebhook": {},
     "rotateWebhookSecret": {},
+    "createIdentityProvider": {
+        "slug": "new",
+        "name": "New",
+        "issuer": ISSUER,
+        "client_id": "x",
+        "client_secret": "x",
+    },
+    "updateIdentityProvider": {},
     "rotateSigningKey": {},
     "createOrganization": {"name": "Newly founded"},
     "updateOrganization": {},
@@ -78,6 +86,7 @@ def api(http: FlaskClient, make: Factory) -> Api:
     ids["groupId"] = group
     with http.application.app_context():
         ids["clientAccessId"] = access_requested(client, resource)
+        ids["providerId"], ids["identityId"] = linked(make.actor(acme), "example", ids["userId"])
         ids |= {"webhookId": webhook, "roleId": "keeper", "clientRequestId": wanted(client, make.user(acme))}
     return Api(http, document, make.bearer(root), token, ids)
 

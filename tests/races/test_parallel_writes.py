@@ -165,7 +165,7 @@ def test_switching_secrets_to_once_leaves_no_sealed_copy(crowd: Crowd) -> None:
 
 
 # First what another operation ends, last what deletes the objects of the others.
-FIRST = ("rotateCredential", "updateRotation", "cancelRotation", "revokeUserSession")
+FIRST = ("rotateCredential", "updateRotation", "cancelRotation", "revokeUserSession", "unlinkUserIdentity")
 LAST = (
     "deleteClient",
     "deleteUser",
@@ -176,11 +176,12 @@ LAST = (
     "deleteOrganization",
 )
 OF_ROOT = {"createOrganization", "updateInstanceLimits"}
-# What another operation of the table has decided, filled or not prepared.
+# What another operation of the table has decided, filled or not prepared, or needs another server.
 WITHOUT_EFFECT = {
     "cancelAccessRequest",
     "cancelUserImport",
     "createCredential",
+    "createIdentityProvider",
     "declineClientAccess",
     "declineClientRequest",
     "rejectRegistration",

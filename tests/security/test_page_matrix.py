@@ -81,7 +81,7 @@ def test_tn2_foreign_and_unknown_ids_get_the_same_404(matrix: Matrix, database: 
     never = Corner(matrix.acme.organization, matrix.acme.client, absent(matrix.acme))
     for endpoint, method, pattern in matrix.pages():
         if not re.search(
-            "<(access_token_id|client_id|api_id|credential_id|failed_request_id|event_id|admin_id|invitation_id|registration_id|user_id|group_id|webhook_id|slug)>",
+            "<(access_token_id|client_id|api_id|credential_id|failed_request_id|event_id|admin_id|invitation_id|registration_id|user_id|group_id|webhook_id|provider_id|slug)>",
             pattern,
         ):
             continue

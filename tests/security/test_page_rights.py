@@ -28,6 +28,7 @@ TABLE = written("pages")
 ELSEWHERE = {
     "account.passkey_page": "tests/account/test_passkeys.py",
     "account.remove_passkey_action": "tests/account/test_passkeys.py",
+    "account.unlink_identity_action": "tests/account/test_identity_providers.py",
     "account.verify_email_page": "tests/account/test_confirm.py",
     "portal.playground_run": "tests/portal/playground/test_rights.py",
     "account.remove_browser": "tests/account/test_activity.py",
@@ -36,6 +37,7 @@ ELSEWHERE = {
 # Forms that succeed without an audit event, with the reason.
 UNTOLD = {
     "account.end_all_other_sessions": "there is no other sign-in",
+    "account.link_identity_action": "nothing is linked before the provider answers",
     "portal.confirm": "the secret is not blocked",
     "portal.enable_user": "the user is enabled",
     "portal.sign_out_user": "disabling the user ended what there was",
@@ -59,6 +61,7 @@ _ENDINGS = (
     *("portal.update_rotation", "portal.cancel_rotation", "portal.revoke"),
     *("account.end_one_session", "account.remove_app"),
     *("portal.new_revocation", "portal.sign_out_user", "portal.reset_second_factors"),
+    *("portal.unlink_identity", "portal.identity_provider_delete"),
     *("portal.reset_user_password", "portal.delete_user_page", "portal.client_delete"),
     *("account.end_all_other_sessions",),
     *("account.change_password_page", "account.delete_account_page", "portal.delete"),

@@ -13,6 +13,7 @@ from tests.factories import Factory, bearer_header
 from tests.support.openapi import Operation, operations
 from tests.support.pictures import PNG
 from tests.support.world import Corner, build, ended
+from tests.support.world_rows import ISSUER
 
 # A valid body for each operation, so that only the id or the token is wrong.
 BODIES: dict[str, dict[str, Any] | list[dict[str, Any]] | bytes | None] = {
@@ -60,6 +61,8 @@ BODIES: dict[str, dict[str, Any] | list[dict[str, Any]] | bytes | None] = {
     "listUserSessions": None,
     "listUserSecondFactors": None,
     "resetUserSecondFactors": None,
+    "listUserIdentities": None,
+    "unlinkUserIdentity": None,
     "revokeUserSessions": None,
     "revokeUserSession": None,
     "listUserConsents": None,
@@ -98,6 +101,17 @@ BODIES: dict[str, dict[str, Any] | list[dict[str, Any]] | bytes | None] = {
     "listWebhookDeliveries": None,
     "getWebhookDelivery": None,
     "redeliverWebhook": None,
+    "listIdentityProviders": None,
+    "createIdentityProvider": {
+        "slug": "new",
+        "name": "New",
+        "issuer": ISSUER,
+        "client_id": "new",
+        "client_secret": "new",
+    },
+    "getIdentityProvider": None,
+    "updateIdentityProvider": {"name": "Renamed"},
+    "deleteIdentityProvider": None,
     "listInvitations": None,
     "getInvitation": None,
     "revokeInvitation": None,

@@ -20,6 +20,7 @@ from tests.support.matrix import BODIES
 from tests.support.pictures import PNG
 from tests.support.protocol_requests import ProtocolRequests
 from tests.support.request_world import SAME_ORIGIN, ValidRequest, cookies_of, form_of
+from tests.support.world_rows import ISSUER
 
 _VARIABLE = re.compile(r"<(?:[^:>]+:)?([^>]+)>")
 ATTRIBUTE = {"type": "string", "editable_by": "administrator", "scope": "profile"}
@@ -65,6 +66,14 @@ FORMS: dict[str, dict[str, Any]] = {
     "portal.setting_topic": {"branding.theme": "dark"},
     "portal.webhook_new": {"url": "https://hooks.example/new", "groups": "user.*", "event_types": ""},
     "portal.webhook_edit": {"url": "https://hooks.example/changed", "groups": "user.*", "event_types": ""},
+    "portal.identity_provider_new": {
+        "name": "New",
+        "slug": "new",
+        "issuer": ISSUER,
+        "client_id": "new",
+        "client_secret": "new",
+    },
+    "portal.identity_provider_edit": {"name": "Renamed"},
     "portal.instance_limit": {"max": "3600"},
     "portal.group_page": {"email": "picker@example.com"},
     "portal.assign_client_role": {"role": "editor", "email": "picker@example.com"},
@@ -154,6 +163,8 @@ class Requests(AccountRequests, ProtocolRequests):
             "token_id": ids["registrationTokenId"],
             "webhook_id": ids["webhookId"],
             "delivery_id": ids["deliveryId"],
+            "provider_id": ids["providerId"],
+            "identity_id": ids["identityId"],
             "user_id": ids["userId"],
             "assignment_id": ids["assignmentId"],
             "group_id": ids["groupId"],

@@ -21,7 +21,7 @@ from app.operations.clients import (
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.grants import signing_keys
 from app.operations.organizations import administrators, organizations, roles
-from app.operations.sign_in import sessions
+from app.operations.sign_in import identity_providers, linked_identities, sessions
 from app.operations.tokens import signing_key_lists, status_lists
 from app.operations.tokens.bulk_revocation import bulk_revoke
 from app.operations.users import app_roles, deletion, groups, invitations
@@ -34,6 +34,7 @@ from tests.support.world_rows import (
     consented,
     granted,
     issued,
+    linked,
     refused,
     registered,
     told,
@@ -80,6 +81,8 @@ def absent(corner: Corner) -> dict[str, str]:
         "importId": public_id("imp", new_id()),
         "webhookId": public_id("whk", new_id()),
         "deliveryId": public_id("dlv", new_id()),
+        "providerId": public_id("idp", new_id()),
+        "identityId": public_id("idn", new_id()),
         "userId": public_id("usr", new_id()),
         "groupId": public_id("grp", new_id()),
         "assignmentId": public_id("ara", new_id()),
@@ -134,6 +137,11 @@ def ended(app: Flask, make: Factory, corner: Corner) -> dict[str, str]:
         resources.delete_resource(actor, resource)
         silent, heard = told(actor)
         webhooks.delete_webhook(actor, silent)
+        removed_provider, _ = linked(actor, "gone", make.user(corner.organization).public_id)
+        identity_providers.delete_identity_provider(actor, removed_provider)
+        left, unlinked = linked(actor, "unlinked", corner.ids["userId"])
+        linked_identities.unlink_user_identity(actor, corner.ids["userId"], unlinked)
+        identity_providers.delete_identity_provider(actor, left)
         withdrawn = consented(corner.client, make.user(corner.organization), ended=True)
         unanswered = wanted(corner.client, make.user(corner.organization), ended=True)
         dead = issued(corner.client, ended=True)
@@ -165,6 +173,8 @@ def ended(app: Flask, make: Factory, corner: Corner) -> dict[str, str]:
         "sessionId": public_id("ses", over),
         "webhookId": silent,
         "deliveryId": heard,
+        "providerId": removed_provider,
+        "identityId": unlinked,
         # Removed by retention.
         "auditEventId": public_id("evt", new_id()),
         "failedRequestId": lapsed,
@@ -212,6 +222,7 @@ def _corner(app: Flask, make: Factory, slug: str) -> Corner:
         assert receipt is not None
         status_list, _ = status_lists.take_index(organization)
         webhook, delivery = told(make.actor(organization))
+        provider, identity = linked(make.actor(organization), "example", member.public_id)
         waiting = registered(organization, f"waiting@{slug}.example")
         roles.create_role(make.actor(organization), {"id": slug, "permissions": []})
         make.user(organization, email="picker@example.com")
@@ -239,6 +250,8 @@ def _corner(app: Flask, make: Factory, slug: str) -> Corner:
         "importId": imported,
         "webhookId": webhook,
         "deliveryId": delivery,
+        "providerId": provider,
+        "identityId": identity,
         "userId": member.public_id,
         "groupId": group,
         "assignmentId": assignment,

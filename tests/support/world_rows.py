@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from datetime import datetime, timedelta
 
@@ -11,16 +12,20 @@ from app.extensions import db
 from app.models.audit import FailedRequest
 from app.models.client import ClientAccess, ClientRequest
 from app.models.grant import Consent, Grant
+from app.models.identity_provider import LinkedIdentity
 from app.models.token import AccessToken
 from app.models.user import Registration
 from app.operations.audit import failed_requests, webhook_deliveries, webhooks
 from app.operations.audit.failed_requests import RejectedRequest
 from app.operations.directory.lookups import OrganizationSnapshot
+from app.operations.sign_in import identity_providers
 from app.operations.store import clock
 from app.rules.actor import Actor
 from app.rules.errors import Cause
 from app.rules.identifiers import digest, new_id, parse_public_id, public_id
 from tests.factories import MadeClient, MadeUser
+
+ISSUER = "https://idp.example"
 
 
 def registered(
@@ -51,6 +56,30 @@ def told(actor: Actor) -> tuple[str, str]:
     fields = {"url": "https://hooks.example/told", "event_types": ["webhook.created"]}
     webhook = webhooks.create_webhook(actor, fields).record.public_id
     return webhook, webhook_deliveries.send_test(actor, webhook).public_id
+
+
+def linked(actor: Actor, slug: str, user_id: str) -> tuple[str, str]:
+    """Add an identity provider and an account there that the user has linked; return their ids.
+
+    The organization may add more providers with ``ISSUER``, which answers nothing.
+    """
+    identity_providers._checked.put(actor.organization_id, ISSUER, value=math.inf)
+    fields = {"slug": slug, "name": "Example", "issuer": ISSUER, "client_id": "x", "client_secret": "x"}
+    provider = identity_providers.create_identity_provider(actor, fields)
+    now, row_id = clock.now(), new_id()
+    db.session.execute(
+        insert(LinkedIdentity).values(
+            organization_id=actor.organization_id,
+            id=row_id,
+            provider_id=provider.id,
+            user_id=parse_public_id("usr", user_id),
+            subject=slug,
+            email=f"{slug}@idp.example",
+            created_at=now,
+        )
+    )
+    db.session.commit()
+    return provider.public_id, public_id("idn", row_id)
 
 
 def granted(client: MadeClient, user: MadeUser, *, revoked: bool = False) -> str:

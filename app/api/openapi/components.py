@@ -154,6 +154,8 @@ PATH_ARGUMENTS: dict[str, JsonSchema] = {
     "webhook_id": _id(PublicId("whk", ""), "The webhook."),
     "delivery_id": _id(PublicId("dlv", ""), "The delivery."),
     "invitation_id": _id(PublicId("inv", ""), "The invitation."),
+    "provider_id": _id(PublicId("idp", ""), "The identity provider."),
+    "identity_id": _id(PublicId("idn", ""), "The linked account."),
 }
 # Of schemas that are not generated from a class with a docstring.
 DESCRIPTIONS: dict[str, str] = {
@@ -162,6 +164,7 @@ DESCRIPTIONS: dict[str, str] = {
     "DeviceAuthorization": "Codes for a sign-in on a device (RFC 8628 section 3.2).",
     "Health": "The state of this process.",
     "GroupChange": "The fields of a group to change. Omitted fields keep their values.",
+    "IdentityProviderChange": "The fields of an identity provider to change. Omitted fields keep their values.",
     "Keys": "The public signing keys of the issuer (RFC 7517).",
     "Metadata": "The metadata of the issuer (RFC 8414, OpenID Connect Discovery).",
     "NewClientInOrganization": "A client to register.",

@@ -206,7 +206,7 @@ def check_issuer(actor: Actor, sent: Mapping[str, Any]) -> None:
     Does nothing if a field is invalid, which the transaction reports. Raises Forbidden, FreshSignInRequired, and
     InvalidInput naming ``issuer`` if the metadata cannot be used.
     """
-    _require_permission(actor)
+    require_provider_permission(actor)
     try:
         values = validate_provider_fields(sent, is_new=True, allowed_hosts=current().outgoing_allowed_hosts)
     except InvalidInput:
@@ -222,7 +222,7 @@ def create_identity_provider(actor: Actor, sent: Mapping[str, Any]) -> IdentityP
     FreshSignInRequired, and Conflict if the slug is taken or the organization has the maximum number of providers.
     Audit: ``identity_provider.created``.
     """
-    _require_permission(actor)
+    require_provider_permission(actor)
     values = validate_provider_fields(sent, is_new=True, allowed_hosts=current().outgoing_allowed_hosts)
     _require_usable_issuer(actor.organization_id, values["issuer"])
     return _create(actor, values)
@@ -269,7 +269,7 @@ def update_identity_provider(
     PreconditionFailed, Conflict, also if no user could sign in then. Audit: ``identity_provider.updated``, if anything
     changed.
     """
-    _require_permission(actor)
+    require_provider_permission(actor)
     values = validate_provider_fields(sent, is_new=False, allowed_hosts=current().outgoing_allowed_hosts)
     before = get_identity_provider(actor, provider_id)
     if "issuer" in values and values["issuer"] != before.issuer:
@@ -337,7 +337,7 @@ def delete_identity_provider(
     NotFound, Forbidden, FreshSignInRequired, PreconditionFailed, and Conflict if no user could sign in then. Audit:
     ``identity_provider.deleted``.
     """
-    _require_permission(actor)
+    require_provider_permission(actor)
     provider = _disable_for_deletion(actor, provider_id, expected_version)
     while _delete_some_links(provider) == _BATCH:
         pass
@@ -497,7 +497,8 @@ def _fetch_object(organization_id: str, url: str) -> dict[str, Any]:
         raise MetadataInvalid(lazy_gettext("%(url)s is not a JSON object.", url=url)) from error
 
 
-def _require_permission(actor: Actor) -> None:
+def require_provider_permission(actor: Actor) -> None:
+    """Raise Forbidden or FreshSignInRequired unless the actor may define identity providers now."""
     actor.require("settings:write")
     require_fresh_user_sign_in(actor)
 

@@ -172,7 +172,7 @@ class NewIdentityProvider(Shape):
         bool | None,
         described(
             "Whether people whose verified email is that of an existing user sign in as that user. Otherwise, users"
-            " link their account themselves."
+            " link their account themselves, as users with a role always do."
         ),
     ] = None
     trust_emails: Annotated[
@@ -234,9 +234,8 @@ def validate_provider_fields(
 
 
 def _issuer_problem(issuer: str, allowed_hosts: Collection[str]) -> FieldProblem | None:
-    message = "Enter an https URL without user name, query and fragment."
     if len(issuer) > MAX_LENGTH or urlsplit(issuer).query or "?" in issuer:
-        return FieldProblem("invalid_issuer", message)
+        return FieldProblem("invalid_issuer", "Enter an https URL without user name, query and fragment.")
     try:
         require_web_port(parse_target(issuer), allowed_hosts)
     except OutgoingRequestBlocked as error:

@@ -15,7 +15,8 @@ from tests.support.rights.role_users import RoleUser
 # Operations that delete what others need run last, in this order.
 _ENDINGS = (
     *("rotateCredential", "updateRotation", "cancelRotation", "revokeCredential", "revokeCredentials"),
-    *("revokeUserSession", "resetUserSecondFactors", "revokeUserSessions", "resetUser", "deleteUser"),
+    *("revokeUserSession", "resetUserSecondFactors", "unlinkUserIdentity", "deleteIdentityProvider"),
+    *("revokeUserSessions", "resetUser", "deleteUser"),
     *("revokeTokens", "deleteClient", "deleteOrganization"),
 )
 

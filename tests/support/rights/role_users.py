@@ -15,13 +15,22 @@ from app.operations.organizations import roles
 from app.operations.sign_in import sessions
 from app.operations.store import clock
 from app.operations.users import import_runner
-from app.rules.identifiers import public_id
+from app.rules.identifiers import new_id, public_id
 from tests.factories import Factory, MadeUser
 from tests.support.importing import begin
 from tests.support.rights import ROOT, SUPPORT, SUPPORT_PERMISSIONS
 from tests.support.user_tokens import user_token
 from tests.support.world import Corner, group_with, role_given
-from tests.support.world_rows import access_requested, consented, granted, issued, refused, registered, wanted
+from tests.support.world_rows import (
+    access_requested,
+    consented,
+    granted,
+    issued,
+    linked,
+    refused,
+    registered,
+    wanted,
+)
 
 # With ``:own``, users can access only those that they registered.
 OWNED = (
@@ -79,6 +88,7 @@ def things_of(app: Flask, make: Factory, corner: Corner, owner: MadeUser) -> dic
         member = make.user(corner.organization)
         _with_app(member)
         _, session = sessions.start_session(corner.organization, member.id)
+        provider, identity = linked(make.actor(corner.organization), new_id().hex, member.public_id)
         return {
             **corner.ids,
             "clientId": client.client_id,
@@ -101,6 +111,8 @@ def things_of(app: Flask, make: Factory, corner: Corner, owner: MadeUser) -> dic
             "deleteGroup.groupId": group_with(actor, corner.organization.slug, member.public_id),
             "portal.group_delete.groupId": group_with(actor, corner.organization.slug, member.public_id),
             "sessionId": public_id("ses", session),
+            "providerId": provider,
+            "identityId": identity,
         }
 
 

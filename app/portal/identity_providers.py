@@ -1,0 +1,210 @@
+"""Identity providers: the list, one with its redirect URI, its form, and its deletion."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from werkzeug.wrappers import Response as BaseResponse
+from wtforms import BooleanField, PasswordField, StringField, URLField
+from wtforms.validators import InputRequired, Length, Optional
+
+from app.operations.sign_in.identity_providers import (
+    IdentityProviderRecord,
+    create_identity_provider,
+    delete_identity_provider,
+    get_identity_provider,
+    list_identity_providers,
+    redirect_uri_of,
+    require_provider_permission,
+    update_identity_provider,
+)
+from app.portal.context import Confirmation, PageResponse, PortalContext, portal_page
+from app.rules.errors import Conflict, InvalidInput
+from app.rules.sign_in.identity_providers import DEFAULT_SCOPES, DISABLED, ENABLED
+from app.web.forms import CODE, PageForm, StringListField, VersionField, plain_text_field
+from app.web.languages import gettext, lazy_gettext
+
+_PLACEHOLDER = "NAME"
+
+
+class IdentityProviderForm(PageForm):
+    """An identity provider. The name in URLs is only in the form of a new one."""
+
+    version = VersionField()
+    name = plain_text_field(
+        lazy_gettext("Name"),
+        max_length=60,
+        required=True,
+        description=lazy_gettext("Shown on the sign-in button: “Continue with Google”."),
+    )
+    slug = StringField(
+        lazy_gettext("Name in URLs"),
+        [InputRequired(), Length(max=40)],
+        description=lazy_gettext(
+            "Lowercase letters, digits and hyphens, such as google. You can't change it later, because it is part of"
+            " the redirect URI, which you register at the provider:"
+        ),
+        render_kw=CODE,
+    )
+    issuer = URLField(
+        lazy_gettext("Issuer"),
+        [InputRequired(), Length(max=255)],
+        description=lazy_gettext(
+            "Google: https://accounts.google.com · Microsoft Entra: https://login.microsoftonline.com/TENANT/v2.0 ·"
+            " Okta: https://COMPANY.okta.com · GitLab: https://gitlab.com"
+        ),
+        render_kw=CODE,
+    )
+    client_id = StringField(
+        lazy_gettext("Client ID"),
+        [InputRequired(), Length(max=255)],
+        description=lazy_gettext("The provider shows it when you register Gatehouse as an app there."),
+        render_kw=CODE,
+    )
+    client_secret = PasswordField(
+        lazy_gettext("Client secret"),
+        [InputRequired(), Length(max=1000)],
+        description=lazy_gettext("The provider shows it next to the client ID. It is stored encrypted."),
+        render_kw={**CODE, "autocomplete": "new-password"},
+    )
+    scopes = StringListField(
+        lazy_gettext("Scopes"),
+        description=lazy_gettext("One per line. Most providers need only openid, email and profile."),
+        render_kw={"rows": 3, **CODE},
+    )
+    create_users = BooleanField(
+        lazy_gettext("Create accounts"),
+        description=lazy_gettext(
+            "People without an account get one when they first sign in. The provider must have verified their email,"
+            " and the allowed email domains of your sign-up settings apply. Otherwise, only people who already have an"
+            " account can sign in."
+        ),
+    )
+    link_users = BooleanField(
+        lazy_gettext("Link accounts by email"),
+        description=lazy_gettext(
+            "People who sign in with the email of an existing account sign in to that account, if the email is"
+            " verified on both sides. Anyone who controls this email at the provider can then sign in as the user."
+            " Otherwise, users link their account themselves, under Security. Users with a role always do."
+        ),
+    )
+    trust_emails = BooleanField(
+        lazy_gettext("Trust unverified emails"),
+        description=lazy_gettext(
+            "Emails count as verified unless the provider says that they are not. If people can enter any email at"
+            " the provider, they can take over accounts of others. Use this only for a provider whose emails your"
+            " organization assigns."
+        ),
+    )
+    is_enabled = BooleanField(
+        lazy_gettext("Enabled"),
+        description=lazy_gettext(
+            "A disabled provider is not offered on the sign-in page. Users who are signed in stay signed in."
+        ),
+    )
+
+    def values(self) -> dict[str, Any]:
+        """Return the fields as the operations take them."""
+        values = {
+            "name": self.name.data,
+            "issuer": self.issuer.data,
+            "client_id": self.client_id.data,
+            "scopes": self.scopes.data,
+            "create_users": self.create_users.data,
+            "link_users": self.link_users.data,
+            "trust_emails": self.trust_emails.data,
+            "status": ENABLED if self.is_enabled.data else DISABLED,
+        }
+        if "slug" in self:
+            values["slug"] = self.slug.data
+        if self.client_secret.data:
+            values["client_secret"] = self.client_secret.data
+        return values
+
+
+@portal_page("/identity-providers", "GET")
+def identity_providers(context: PortalContext) -> PageResponse:
+    """List the identity providers, newest first."""
+    page = list_identity_providers(context.actor, context.page_request())
+    return context.render("portal/identity_providers/list.html", page=page)
+
+
+@portal_page("/identity-providers/new", "GET", "POST")
+def identity_provider_new(context: PortalContext) -> PageResponse:
+    """Add an identity provider."""
+    # Require the fresh sign-in before the user fills in the form.
+    require_provider_permission(context.actor)
+    form = IdentityProviderForm(scopes=DEFAULT_SCOPES, is_enabled=True)
+    del form.version
+    if form.validate_on_submit():
+        with form.show_errors(InvalidInput, Conflict):
+            made = create_identity_provider(context.actor, form.values())
+            return context.done(f"/identity-providers/{made.public_id}", "identity-provider-added")
+    return _form_page(context, None, form)
+
+
+@portal_page("/identity-providers/<provider_id>", "GET")
+def identity_provider_page(context: PortalContext, provider_id: str) -> PageResponse:
+    """Show one identity provider."""
+    provider = get_identity_provider(context.actor, provider_id)
+    return context.render("portal/identity_providers/show.html", provider=provider)
+
+
+@portal_page("/identity-providers/<provider_id>/edit", "GET", "POST")
+def identity_provider_edit(context: PortalContext, provider_id: str) -> PageResponse:
+    """Show and change an identity provider."""
+    require_provider_permission(context.actor)
+    provider = get_identity_provider(context.actor, provider_id)
+    form = IdentityProviderForm(obj=provider)
+    del form.slug
+    form.client_secret.validators = [Optional(), Length(max=1000)]
+    form.client_secret.flags.required = False
+    form.client_secret.description = gettext("Leave it empty to keep the current one.")
+    if form.validate_on_submit():
+        with form.show_edit_errors(gettext("this identity provider"), provider.version):
+            _, changed = update_identity_provider(
+                context.actor, provider_id, form.values(), expected_version=form.version.data
+            )
+            return context.done(f"/identity-providers/{provider_id}", "saved" if changed else "unchanged")
+    return _form_page(context, provider, form)
+
+
+@portal_page("/identity-providers/<provider_id>/delete", "GET", "POST")
+def identity_provider_delete(context: PortalContext, provider_id: str) -> PageResponse:
+    """Confirm and delete an identity provider."""
+    require_provider_permission(context.actor)
+    provider = get_identity_provider(context.actor, provider_id)
+    impact = (
+        gettext("Users can no longer sign in with %(name)s.", name=provider.name),
+        gettext("The links of users to their accounts there are deleted."),
+        gettext("Users without a password or passkey have to set a password by email to sign in again."),
+        gettext("Users who are signed in stay signed in."),
+    )
+    return context.confirm_change(
+        Confirmation(
+            gettext("Delete %(name)s?", name=provider.name),
+            gettext("Delete identity provider"),
+            (
+                (gettext("Identity providers"), "/identity-providers"),
+                (provider.name, f"/identity-providers/{provider_id}"),
+            ),
+            impact,
+            gettext("To stop sign-ins for a while, disable the identity provider instead."),
+        ),
+        lambda: delete_identity_provider(context.actor, provider_id),
+        "/identity-providers",
+        "identity-provider-deleted",
+    )
+
+
+def _form_page(
+    context: PortalContext, provider: IdentityProviderRecord | None, form: IdentityProviderForm
+) -> BaseResponse:
+    organization = context.organization
+    return context.render(
+        "portal/identity_providers/form.html",
+        form=form,
+        provider=provider,
+        redirect_pattern=redirect_uri_of(organization.base_url, organization.slug, _PLACEHOLDER),
+        placeholder=_PLACEHOLDER,
+    )

@@ -1,0 +1,129 @@
+"""Identity providers in the portal: adding, changing and deleting them, and the linked accounts of a user."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from flask import Flask
+
+from app.operations.sign_in.identity_providers import clear_cached_providers
+from tests.support.databases import Database
+from tests.support.https_server import reaching
+from tests.support.identity_provider import CLIENT_SECRET, FakeProvider, identity_provider
+from tests.support.world_rows import linked
+
+URL = "/identity-providers"
+
+
+@pytest.fixture
+def fake(app: Flask, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeProvider]:
+    """A provider that the service may reach."""
+    clear_cached_providers()
+    with identity_provider() as running:
+        monkeypatch.setitem(app.config, "GATEHOUSE", reaching(app.config["GATEHOUSE"], running.server))
+        yield running
+
+
+def added(ada: Any, fake: FakeProvider, **fields: Any) -> str:
+    """Add a provider with the form and return the path of its page."""
+    page = ada.submit(
+        f"{URL}/new", **({**fake.fields, "scopes": "openid\nemail", "is_enabled": "1"} | fields)
+    )
+    found = re.search(rf"{URL}/idp_[0-9a-z]{{26}}", page.text)
+    assert page.status_code == 200 and found, page.text
+    return found[0]
+
+
+def test_provider_is_added_changed_and_deleted(
+    ada: Any, acme: Any, fake: FakeProvider, database: Database
+) -> None:
+    ada.get(URL)
+    assert "No identity providers yet" in ada.text
+    ada.get(f"{URL}/new")
+    pattern = f"{acme.base_url}/organizations/acme/login/with/NAME/callback"
+    assert pattern in ada.text and "openid\nemail\nprofile</textarea>" in ada.page.text
+    address = added(ada, fake, create_users="1")
+    assert "Register its redirect URI" in ada.text
+    assert pattern.replace("NAME", "example") in ada.text and fake.issuer in ada.text
+    assert "get one when they first sign in" in ada.text and "take over" not in ada.text
+    for path in (URL, address, f"{address}/edit", "/audit"):
+        assert CLIENT_SECRET not in ada.get(path).text
+    ada.get(f"{address}/edit")
+    assert 'name="slug"' not in ada.page.text
+    # The secret is kept if its field is empty.
+    before = database.query("SELECT sealed_secret FROM identity_providers")
+    fields = {**fake.fields, "scopes": "email", "client_secret": "", "trust_emails": "1"}
+    fields["version"] = ada.hidden("version")
+    ada.submit(f"{address}/edit", **fields)
+    assert "Saved." in ada.text and "Disabled" in ada.text and "take over accounts" in ada.text
+    assert database.query("SELECT sealed_secret FROM identity_providers") == before
+    stale = ada.send(f"{address}/edit", **(fields | {"name": "Late"}))
+    assert stale.status_code == 412 and "Someone changed this identity provider" in ada.text
+    fields |= {"version": ada.hidden("version"), "client_secret": "another"}
+    ada.submit(f"{address}/edit", **fields)
+    assert database.query("SELECT sealed_secret FROM identity_providers") != before
+    ada.get(f"{address}/delete")
+    assert "can no longer sign in with Example" in ada.text
+    ada.submit(f"{address}/delete")
+    assert "Identity provider deleted." in ada.text and database.count("identity_providers") == 0
+
+
+def test_errors_are_shown_at_their_fields_in_the_language_of_the_page(
+    ada: Any, fake: FakeProvider, database: Database
+) -> None:
+    fields = {**fake.fields, "scopes": "openid\ntwo words", "slug": "Not valid", "is_enabled": "1"}
+    page = ada.send(f"{URL}/new", **fields)
+    assert page.status_code == 400
+    assert 'href="#slug"' in page.text and 'href="#scopes"' in page.text and "Line 2" in ada.text
+    assert "/login/with/Not valid/callback" in ada.text and CLIENT_SECRET not in page.text
+    fake.metadata = {"issuer": "https://other.example"}
+    ada.http.environ_base["HTTP_ACCEPT_LANGUAGE"] = "de"
+    page = ada.send(f"{URL}/new", **(fields | {"scopes": "openid", "slug": "example"}))
+    assert page.status_code == 400 and 'href="#issuer"' in page.text
+    assert "Die Metadaten nennen einen anderen Issuer: https://other.example." in ada.text
+    assert database.count("identity_providers") == 0
+
+
+@pytest.mark.parametrize(("role", "sees"), [("auditor", True), ("developer", True), ("member", False)])
+def test_reader_sees_no_buttons(
+    acme: Any, ada: Any, fake: FakeProvider, portal_user: Callable[..., Any], role: str, sees: bool
+) -> None:
+    address = added(ada, fake)
+    reader = portal_user(acme, None if role == "member" else role)
+    page = reader.get(address)
+    assert page.status_code == (200 if sees else 403)
+    if sees:
+        assert "Redirect URI" in page.text and "Delete" not in page.text and "Edit" not in reader.text
+        assert "Add an identity provider" not in reader.get(URL).text
+        assert reader.get(f"{URL}/new").status_code == 403
+
+
+def test_forms_require_fresh_sign_in(ada: Any, fake: FakeProvider, database: Database) -> None:
+    address = added(ada, fake)
+    database.query("UPDATE sessions SET authenticated_at = '2026-01-01 00:00:00'")
+    for path in (f"{URL}/new", f"{address}/edit", f"{address}/delete"):
+        answer = ada.get(path)
+        assert answer.status_code == 303 and "reauthenticate=1" in answer.headers["Location"]
+
+
+def test_id_in_the_search_leads_to_the_provider(ada: Any, fake: FakeProvider) -> None:
+    address = added(ada, fake)
+    found = ada.get(f"/search?q={address.rpartition('/')[2]}")
+    assert found.headers["Location"].endswith(address)
+
+
+def test_linked_account_of_user_is_unlinked(app: Flask, make: Any, acme: Any, ada: Any) -> None:
+    user = make.user(acme)
+    with app.app_context():
+        _, identity = linked(make.actor(acme), "example", user.public_id)
+    ada.get(f"/users/{user.public_id}")
+    assert "Linked accounts Example example@idp.example" in ada.text
+    address = f"/users/{user.public_id}/linked-identities/{identity}/unlink"
+    ada.get(address)
+    assert f"example@idp.example of Example no longer signs in {user.email}." in ada.text
+    ada.submit(address)
+    assert "Account unlinked." in ada.text and "Linked accounts" not in ada.text
+    assert ada.get(address).status_code == 404
