@@ -42,7 +42,7 @@ from app.operations.store.transactions import (
     transaction,
 )
 from app.rules.actor import Actor
-from app.rules.errors import Conflict, InvalidInput, PreconditionFailed
+from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
 from app.rules.identifiers import HasPublicId, encode_uuid, new_id, parse_public_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.sign_in.identity_providers import (
@@ -332,16 +332,27 @@ def delete_identity_provider(
 ) -> IdentityProviderRecord:
     """Delete an identity provider and the links of users to their accounts there.
 
-    Users who signed in with it stay, and so do their sessions. The links of many users are deleted in parts. If that
-    is interrupted, the provider remains disabled and can be deleted again. Call it outside of a transaction. Raises
-    NotFound, Forbidden, FreshSignInRequired, PreconditionFailed, and Conflict if no user could sign in then. Audit:
-    ``identity_provider.deleted``.
+    Users who signed in with it stay, and so do their sessions. The links of many users are deleted in parts, after the
+    provider was disabled. If that is interrupted, it remains disabled and can be deleted again. Call it outside of a
+    transaction. Raises NotFound, Forbidden, FreshSignInRequired, PreconditionFailed, and Conflict if no user could sign
+    in then. Audit: ``identity_provider.deleted``, with many links after ``identity_provider.updated``.
     """
     require_provider_permission(actor)
-    provider = _disable_for_deletion(actor, provider_id, expected_version)
-    while _delete_some_links(provider) == _BATCH:
-        pass
-    return _delete(actor, provider_id)
+    if _has_many_links(actor, provider_id):
+        provider = _disable_for_deletion(actor, provider_id, expected_version)
+        expected_version = None
+        while _delete_some_links(provider) == _BATCH:
+            pass
+    return _delete(actor, provider_id, expected_version)
+
+
+@read
+def _has_many_links(actor: Actor, provider_id: str) -> bool:
+    row = _get_row(actor, provider_id)
+    of_provider = select(LinkedIdentity.id).where(
+        LinkedIdentity.organization_id == row.organization_id, LinkedIdentity.provider_id == row.id
+    )
+    return db.session.scalar(of_provider.order_by(LinkedIdentity.id).offset(_BATCH).limit(1)) is not None
 
 
 @transaction
@@ -350,13 +361,16 @@ def _disable_for_deletion(
 ) -> IdentityProviderRecord:
     row = _get_row(actor, provider_id)
     _require_version(row, expected_version)
-    count_changed(
-        update(IdentityProvider)
-        .where(has_key(IdentityProvider, row.organization_id, row.id))
-        .values(status=DISABLED)
-    )
-    _invalidate(row.organization_id)
-    _require_another_way(row.organization_id)
+    if row.status == ENABLED:
+        count_changed(
+            update(IdentityProvider)
+            .where(has_key(IdentityProvider, row.organization_id, row.id))
+            .values(status=DISABLED, version=IdentityProvider.version + 1, updated_at=clock.now())
+        )
+        _invalidate(row.organization_id)
+        _require_another_way(row.organization_id)
+        changes = {"before": {"status": ENABLED}, "after": {"status": DISABLED}}
+        _record(actor, "identity_provider.updated", row.id, **changes)
     return provider_record(row)
 
 
@@ -376,17 +390,23 @@ def _delete_some_links(provider: IdentityProviderRecord) -> int:
 
 
 @transaction
-def _delete(actor: Actor, provider_id: str) -> IdentityProviderRecord:
+def _delete(actor: Actor, provider_id: str, expected_version: ExpectedVersion) -> IdentityProviderRecord:
     row = _get_row(actor, provider_id)
+    _require_version(row, expected_version)
     record, before = provider_record(row), _audit_fields(row)
     count_changed(
         delete(LinkedIdentity).where(
             LinkedIdentity.organization_id == row.organization_id, LinkedIdentity.provider_id == row.id
         )
     )
-    count_changed(delete(IdentityProvider).where(has_key(IdentityProvider, row.organization_id, row.id)))
-    _invalidate(row.organization_id)
-    _record(actor, "identity_provider.deleted", row.id, before=before)
+    if not count_changed(
+        delete(IdentityProvider).where(has_key(IdentityProvider, row.organization_id, row.id))
+    ):
+        raise NotFound("There is no such identity provider.")
+    _invalidate(record.organization_id)
+    if record.is_enabled:
+        _require_another_way(record.organization_id)
+    _record(actor, "identity_provider.deleted", record.id, before=before)
     return record
 
 
