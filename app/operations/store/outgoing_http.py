@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from urllib3.connection import HTTPSConnection
 
 _log = logging.getLogger("gatehouse.outgoing")
+_importing = threading.Lock()
 
 
 class OutgoingRequestFailed(DomainError):
@@ -201,9 +202,11 @@ def _send(
     headers: Mapping[str, str],
     max_bytes: int | None,
 ) -> HttpResponse:
-    from urllib3.exceptions import HTTPError
+    # Of threads that import a package with circular imports at once, some get an incomplete module.
+    with _importing:
+        from urllib3.exceptions import HTTPError
 
-    from app.operations.store.outgoing_connections import connect
+        from app.operations.store.outgoing_connections import connect
 
     if in_transaction():
         raise RuntimeError("no request may leave the process inside a transaction")
