@@ -113,13 +113,19 @@ class FakeProvider:
         begun = self._codes.pop(sent["code"], None)
         scheme, _, pair = request.headers.get("authorization", "").partition(" ")
         if scheme == "Basic":
-            sent["client_id"], _, sent["client_secret"] = map(unquote, b64decode(pair).decode().partition(":"))
-        is_right = begun is not None and {
-            "client_id": self.client_id,
-            "client_secret": CLIENT_SECRET,
-            "grant_type": "authorization_code",
-            "redirect_uri": begun["redirect_uri"],
-        }.items() <= sent.items()
+            sent["client_id"], _, sent["client_secret"] = map(
+                unquote, b64decode(pair).decode().partition(":")
+            )
+        is_right = (
+            begun is not None
+            and {
+                "client_id": self.client_id,
+                "client_secret": CLIENT_SECRET,
+                "grant_type": "authorization_code",
+                "redirect_uri": begun["redirect_uri"],
+            }.items()
+            <= sent.items()
+        )
         if begun is None or not is_right or code_challenge(sent["code_verifier"]) != begun["code_challenge"]:
             return _json({"error": "invalid_grant"}, 400)
         now = int(time.time())

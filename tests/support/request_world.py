@@ -168,6 +168,9 @@ class RequestWorld:
             actor, slug = make.actor(self.organization), self.organization.slug
             add_member(actor, slug, self.ids["groupId"], {"user_id": self.secured.public_id})
             _, session = start_session(self.organization, self.secured.id)
+            user = self.secured.public_id
+            self.spare_provider, _ = world_rows.linked(actor, "spare", user)
+            self.ids["providerId"], self.ids["identityId"] = world_rows.linked(actor, "used", user)
         self.ids["sessionId"] = public_id("ses", session)
 
     def signed_in(

@@ -101,6 +101,7 @@ class Requests(AccountRequests, ProtocolRequests):
             "withdrawClientAccess": {"clientAccessId": self.approved},
             "requestClientAccess": {"resourceId": self.requestable},
             "giveClientAccess": {"resourceId": self.requestable},
+            "deleteIdentityProvider": {"providerId": self.spare_provider},
         }
         for operation in ("getRotation", "updateRotation", "cancelRotation"):
             special[operation] = {"clientId": self.rotating.client_id}
@@ -219,6 +220,7 @@ class Requests(AccountRequests, ProtocolRequests):
             "portal.import_cancel": {"import_id": self.waiting_import},
             "portal.api_clients": {"api_id": self.requestable},
             "portal.api_page": {"api_id": self.requestable},
+            "portal.identity_provider_delete": {"provider_id": self.spare_provider},
             "portal.fix_request": {"failed_request_id": self.refused_redirect},
         }
         if endpoint.endswith("rotation"):

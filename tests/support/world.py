@@ -139,8 +139,9 @@ def ended(app: Flask, make: Factory, corner: Corner) -> dict[str, str]:
         webhooks.delete_webhook(actor, silent)
         removed_provider, _ = linked(actor, "gone", make.user(corner.organization).public_id)
         identity_providers.delete_identity_provider(actor, removed_provider)
-        left, unlinked = linked(actor, "unlinked", corner.ids["userId"])
-        linked_identities.unlink_user_identity(actor, corner.ids["userId"], unlinked)
+        unlinking = make.user(corner.organization).public_id
+        left, unlinked = linked(actor, "unlinked", unlinking)
+        linked_identities.unlink_user_identity(actor, unlinking, unlinked)
         identity_providers.delete_identity_provider(actor, left)
         withdrawn = consented(corner.client, make.user(corner.organization), ended=True)
         unanswered = wanted(corner.client, make.user(corner.organization), ended=True)
