@@ -180,6 +180,29 @@ def test_people_without_account_are_refused(
     assert [row.after["reason"] for row in provider.rows(AuditEvent) if row.action == "sign_in.failed"]
 
 
+@pytest.mark.parametrize(("role", "status"), [("admin", 403), ("auditor", 403), ("member", 303)])
+def test_verified_email_never_links_a_user_with_permissions(
+    provider: Provider, visitor: Visitor, make: Any, role: str, status: int
+) -> None:
+    """Whoever may change settings could become an administrator with a provider of their own."""
+    make.user(provider.acme, email="grace@acme.example", role=role)
+    provider.change(link_users=True)
+    page = provider.sign_in(visitor)
+    assert page.status_code == status
+    assert status == 303 or "already an account" in refusal(page)
+
+
+def test_second_account_with_the_email_of_a_linked_user_is_refused(
+    provider: Provider, visitor: Visitor, make: Any
+) -> None:
+    make.user(provider.acme, email="grace@acme.example")
+    provider.change(link_users=True)
+    provider.sign_in(visitor)
+    provider.fake.claims["sub"] = "another"
+    page = provider.sign_in(Visitor(provider.app))
+    assert page.status_code == 403 and "another account of Example" in refusal(page), page.text
+
+
 def test_verified_email_links_existing_user(provider: Provider, visitor: Visitor, make: Any) -> None:
     user = make.user(provider.acme, email="Grace@Acme.example")
     provider.change(link_users=True, trust_emails=True)

@@ -22,7 +22,12 @@ from app.operations.sign_in.passkeys import (
 from app.operations.sign_in.second_factors import find_methods_of_user
 from app.operations.store.transactions import read
 from app.rules.actor import Actor
-from app.rules.directory.permissions import intersect_permissions, missing_permissions, permissions_of_role
+from app.rules.directory.permissions import (
+    MEMBER,
+    intersect_permissions,
+    missing_permissions,
+    permissions_of_role,
+)
 from app.rules.errors import Forbidden, NotFound, OrganizationMoved
 from app.rules.languages.translation import lazy_gettext
 from app.rules.organizations.lockout_prevention import Caller
@@ -104,6 +109,22 @@ def require_manageable_user(actor: Actor, user_id: UUID) -> UserSnapshot:
             continue  # The organization was deleted or moved away, without the roles of root's users.
         require_role_permissions(_actor_in(actor, organization), organization, role)
     return user
+
+
+def has_special_role(user: UserSnapshot) -> bool:
+    """Return whether a role gives the user permissions that not every member has, in any organization."""
+    for organization_id, role in get_user_roles_everywhere(user.organization_id, user.id):
+        try:
+            organization = get_organization_by_id(organization_id)
+        except (NotFound, OrganizationMoved):
+            continue
+        held, of_member = (
+            permissions_of_role(name, organization.settings, is_root=organization.is_root)
+            for name in (role, MEMBER)
+        )
+        if held - of_member:
+            return True
+    return False
 
 
 def require_role_permissions(actor: Actor, organization: OrganizationSnapshot, role: str) -> None:

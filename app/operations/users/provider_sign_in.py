@@ -22,7 +22,8 @@ from msgspec import Struct
 from app.models.user import ACTIVE
 from app.operations.directory.lookups import get_organization_by_id, get_user_roles_everywhere
 from app.operations.directory.snapshots import OrganizationSnapshot
-from app.operations.directory.users import UserSnapshot, find_user_by_email, get_user
+from app.operations.directory.users import UserSnapshot, find_user_by_email, get_user, hold_user
+from app.operations.sign_in.actor_access import has_special_role
 from app.operations.sign_in.identity_providers import (
     IdentityProviderRecord,
     Published,
@@ -441,7 +442,7 @@ def _user_of(
         return ProviderRefused("email_unverified")
     existing = find_user_by_email(organization.id, identity.email)
     if existing is not None:
-        if not provider.link_users or not existing.email_verified:
+        if not provider.link_users or not existing.email_verified or has_special_role(existing):
             return ProviderRefused("exists")
         if get_user_roles_everywhere(organization.id, existing.id):
             return ProviderRefused("exists")
@@ -457,6 +458,8 @@ def _user_of(
         name=_name_of(identity),
         password_hash=None,
         email_verified=True,
+    Nor does that of a user with more permissions than every member: an actor who may change settings, and therefore
+    define a provider, could obtain them.
     )
     return get_user(organization.id, user_id)
 
