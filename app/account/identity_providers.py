@@ -20,8 +20,8 @@ from app.account.sign_in import continue_sign_in, current_browser, pending_reque
 from app.operations.authorization.authorization_requests import AuthorizationRequestRecord
 from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.directory.snapshots import OrganizationSnapshot
+from app.operations.sign_in.identity_providers import ProviderUnusable
 from app.operations.sign_in.linked_identities import list_own_identities, unlink_own_identity
-from app.operations.store.outgoing_http import OutgoingRequestFailed
 from app.operations.users.provider_sign_in import (
     INVITATION,
     ProviderAnswer,
@@ -32,7 +32,6 @@ from app.operations.users.provider_sign_in import (
     complete_provider_sign_in,
 )
 from app.rules.errors import Conflict
-from app.rules.sign_in.identity_providers import MetadataInvalid
 from app.web.browser_session import account_actor, anonymous_actor
 from app.web.forms import PageForm
 from app.web.headers import page_class
@@ -62,7 +61,7 @@ def begin_provider_sign_in_action(organization: str, provider: str) -> Response:
             must_be_fresh="reauthenticate" in parameters or "login" in prompts or "max_age" in sent,
             selects_account="account" in parameters or "select_account" in prompts,
         )
-    except (OutgoingRequestFailed, MetadataInvalid):
+    except ProviderUnusable:
         return _refuse(org, provider, pending, "unavailable")
     return redirect(url, 303)
 
@@ -112,7 +111,7 @@ def link_identity_action(context: AccountContext, provider: str) -> Response:
     """Redirect to the identity provider, to link an account there. Requires a recent sign-in."""
     try:
         return redirect(begin_linking(context.actor, provider, current_browser(context.organization)), 303)
-    except (OutgoingRequestFailed, MetadataInvalid):
+    except ProviderUnusable:
         return context.done(_LIST, "identity-failed")
 
 

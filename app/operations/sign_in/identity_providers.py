@@ -52,6 +52,7 @@ from app.rules.sign_in.identity_providers import (
     MAX_DOCUMENT_BYTES,
     MAX_PROVIDERS_PER_ORGANIZATION,
     METADATA_LIFETIME,
+    RETRY_INTERVAL,
     MetadataInvalid,
     ProviderMetadata,
     metadata_url,
@@ -100,6 +101,10 @@ class IdentityProviderRecord(HasPublicId, Struct, frozen=True):
         return redirect_uri_of(organization.base_url, organization.slug, self.slug)
 
 
+class ProviderUnusable(Exception):
+    """The provider's metadata or keys could not be read. The message is for the log."""
+
+
 class OfferedProvider(Struct, frozen=True):
     """An enabled provider as the sign-in page shows it."""
 
@@ -109,12 +114,11 @@ class OfferedProvider(Struct, frozen=True):
 
 
 class Published(Struct, frozen=True):
-    """What a provider publishes, and when it and its keys were read, in seconds of the monotonic clock."""
+    """What a provider publishes, and when it was read, in seconds of the monotonic clock."""
 
     metadata: ProviderMetadata
     keys: Mapping[str, Any]
     read_at: float
-    keys_read_at: float
 
 
 _FIND_OFFERED = CompiledQuery(
@@ -127,6 +131,8 @@ _FIND_OFFERED = CompiledQuery(
 _offered: BoundedCache[tuple[tuple[OfferedProvider, ...], CacheStamp]] = BoundedCache(5_000)
 # Of each version of a provider, so that a changed issuer is never served by what the previous one published.
 _published: BoundedCache[Published] = BoundedCache(1_000)
+# When reading them failed, so that visitors of the sign-in page cannot make this server ask again and again.
+_failed: BoundedCache[float] = BoundedCache(1_000)
 # Issuers whose metadata were read a moment ago, before the transaction that stores them.
 _checked: BoundedCache[float] = BoundedCache(100)
 _CHECK_SECONDS = 60.0
@@ -136,6 +142,7 @@ def clear_cached_providers() -> None:
     """Clear the caches of this process."""
     _offered.clear()
     _published.clear()
+    _failed.clear()
     _checked.clear()
 
 
@@ -454,25 +461,29 @@ def _exists(condition: ColumnElement[bool], organization_id: str) -> bool:
 def read_published(provider: IdentityProviderRecord, *, needs_new_keys: bool = False) -> Published:
     """Return the provider's metadata and keys, at most a day old.
 
-    If it cannot be reached, the last ones are used. ``needs_new_keys`` reads its keys again, at most once a minute.
-    Call it outside of a transaction. Raises OutgoingRequestFailed or MetadataInvalid if there are none.
+    If they cannot be read, the last ones are used, and another attempt is made after ``RETRY_INTERVAL``.
+    ``needs_new_keys`` reads them again, at most once a minute. Call it outside of a transaction. Raises
+    ProviderUnusable if there are none.
     """
     key = (provider.organization_id, provider.id, provider.version)
     known = _published.get(*key)
     now = time.monotonic()
-    if known is not None:
-        age = now - (known.keys_read_at if needs_new_keys else known.read_at)
-        if age < (KEY_REFRESH_INTERVAL if needs_new_keys else METADATA_LIFETIME).total_seconds():
-            return known
-    try:
-        published = _fetch(provider.organization_id, provider.issuer)
-    except (OutgoingRequestFailed, OutgoingRequestBlocked, MetadataInvalid) as error:
-        if known is None:
-            raise
-        _log.warning("the metadata of identity provider %s was not renewed: %s", provider.public_id, error)
-        published = Published(known.metadata, known.keys, now, now)
-    _published.put(*key, value=published)
-    return published
+    max_age = KEY_REFRESH_INTERVAL if needs_new_keys else METADATA_LIFETIME
+    if known is not None and now - known.read_at < max_age.total_seconds():
+        return known
+    failed_at = _failed.get(*key)
+    if failed_at is None or now - failed_at >= RETRY_INTERVAL.total_seconds():
+        try:
+            published = _fetch(provider.organization_id, provider.issuer)
+        except (OutgoingRequestFailed, OutgoingRequestBlocked, MetadataInvalid) as error:
+            _failed.put(*key, value=now)
+            _log.warning("the metadata of identity provider %s was not read: %s", provider.public_id, error)
+        else:
+            _published.put(*key, value=published)
+            return published
+    if known is None:
+        raise ProviderUnusable("its metadata could not be read a moment ago")
+    return known
 
 
 def _require_usable_issuer(organization_id: str, issuer: str) -> None:
@@ -496,8 +507,7 @@ def _require_usable_issuer(organization_id: str, issuer: str) -> None:
 def _fetch(organization_id: str, issuer: str) -> Published:
     metadata = parse_metadata(_fetch_object(organization_id, metadata_url(issuer)), issuer)
     keys = parse_keys(_fetch_object(organization_id, metadata.jwks_uri))
-    now = time.monotonic()
-    return Published(metadata, keys, now, now)
+    return Published(metadata, keys, time.monotonic())
 
 
 def _fetch_object(organization_id: str, url: str) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from app.operations.directory.users import UserSnapshot, find_user_by_email, get
 from app.operations.sign_in.actor_access import has_special_role
 from app.operations.sign_in.identity_providers import (
     IdentityProviderRecord,
+    ProviderUnusable,
     Published,
     find_enabled_provider,
     read_client_secret,
@@ -58,7 +59,6 @@ from app.rules.sign_in.identity_providers import (
     MAX_DOCUMENT_BYTES,
     REQUEST_LIFETIME,
     IdTokenInvalid,
-    MetadataInvalid,
     ProviderIdentity,
     UnknownKey,
     authorization_url,
@@ -134,7 +134,7 @@ def begin_provider_sign_in(
 
     ``parameters`` say where the sign-in leads; with INVITATION, the token of one, it accepts the invitation. With
     ``must_be_fresh``, the user has to sign in there again. Raises NotFound without such an enabled provider, and
-    OutgoingRequestFailed or MetadataInvalid if it cannot be used now.
+    ProviderUnusable if its metadata cannot be read now.
     """
     prompt = "login" if must_be_fresh else "select_account" if selects_account else ""
     return _begin(organization, provider_slug, browser, parameters, login_hint, prompt, None)
@@ -221,7 +221,7 @@ def complete_provider_sign_in(
         return _with(outcome, ProviderRefused("cancelled" if is_cancelled else "failed"))
     try:
         identity = _identify(provider, begun, answer)
-    except (OutgoingRequestFailed, OutgoingRequestBlocked, MetadataInvalid, IdTokenInvalid) as error:
+    except (ProviderUnusable, OutgoingRequestFailed, OutgoingRequestBlocked, IdTokenInvalid) as error:
         _log.warning("a sign-in with identity provider %s failed: %s", provider.public_id, error)
         return _with(outcome, ProviderRefused("failed"))
     if begun.must_be_fresh and not _is_fresh(identity, begun):

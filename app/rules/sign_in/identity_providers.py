@@ -39,6 +39,8 @@ REQUEST_LIFETIME = timedelta(minutes=15)
 METADATA_LIFETIME = timedelta(days=1)
 KEY_REFRESH_INTERVAL = timedelta(minutes=1)
 """How often keys may be read again because an ID token names an unknown one."""
+RETRY_INTERVAL = timedelta(seconds=15)
+"""How often metadata may be read again after that failed: anyone can press the button to sign in."""
 LEEWAY = timedelta(minutes=2)
 """How far the clock of a provider may differ."""
 MAX_DOCUMENT_BYTES = 200_000
@@ -266,6 +268,8 @@ def parse_metadata(document: Mapping[str, Any], issuer: str) -> ProviderMetadata
     userinfo = _read_url(document, "userinfo_endpoint") if document.get("userinfo_endpoint") else None
     methods = document.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
     if "client_secret_basic" not in methods and "client_secret_post" not in methods:
+    if not isinstance(methods, list):
+        raise MetadataInvalid("Its token_endpoint_auth_methods_supported is not a list.")
         raise MetadataInvalid(
             "It accepts no client secret: neither client_secret_basic nor client_secret_post."
         )
@@ -302,7 +306,9 @@ def _is_usable(key: Any) -> bool:
     if not isinstance(key, dict) or key.get("use") not in (None, "sig"):
         return False
     try:
-        return not import_key(key).is_private and key["kty"] in {"RSA", "EC", "OKP"}
+    if key.get("kty") not in ("RSA", "EC", "OKP") or key.get("crv") in ("X25519", "X448"):
+        return False
+        return not import_key(key).is_private
     except (JoseError, ValueError, TypeError, KeyError):
         return False
 
