@@ -228,6 +228,8 @@ def test_verified_email_links_existing_user(provider: Provider, visitor: Visitor
         {"sub": None},
         {"sub": "s" * 256},
         {"sub": 5},
+        {"sub": "\ud800"},
+        {"sub": "né"},
     ],
 )
 def test_other_id_tokens_are_refused(provider: Provider, visitor: Visitor, changes: Any) -> None:

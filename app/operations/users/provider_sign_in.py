@@ -63,6 +63,7 @@ from app.rules.sign_in.identity_providers import (
     UnknownKey,
     authorization_url,
     read_identity,
+    is_access_token,
     token_request,
     verify_id_token,
 )
@@ -281,8 +282,9 @@ def _identify(provider: IdentityProviderRecord, begun: _Request, answer: Provide
         "the token endpoint",
     )
     claims = _verify(provider, published, tokens.get("id_token"), begun.nonce)
-    if "email" not in claims and isinstance(tokens.get("access_token"), str):
-        claims = {**_read_userinfo(provider, published, tokens["access_token"], claims["sub"]), **claims}
+    if "email" not in claims and is_access_token(tokens.get("access_token")):
+        described = _read_userinfo(provider, published, tokens["access_token"], claims["sub"])
+        claims |= {name: described.get(name) for name in ("email", "email_verified", "name")}
     return read_identity(claims, trust_emails=provider.trust_emails)
 
 

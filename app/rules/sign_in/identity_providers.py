@@ -62,6 +62,7 @@ ALGORITHMS = (
 _KINDS = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 _SLUG_PATTERN = r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?"
 _SLUG = re.compile(_SLUG_PATTERN)
+_ACCESS_TOKEN = re.compile(r"[\x21-\x7e]+")
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,100}")
 
 
@@ -376,6 +377,11 @@ def token_request(
     return urlencode(fields).encode(), headers
 
 
+def is_access_token(value: object) -> bool:
+    """Return whether a request can carry the value as a bearer token (RFC 6750 section 2.1)."""
+    return isinstance(value, str) and _ACCESS_TOKEN.fullmatch(value) is not None
+
+
 def verify_id_token(
     token: str, keys: Mapping[str, Any], *, issuer: str, client_id: str, nonce: str, now: datetime
 ) -> dict[str, Any]:
@@ -399,8 +405,8 @@ def verify_id_token(
     if issued_at is None or not now - REQUEST_LIFETIME <= issued_at <= now + LEEWAY:
         raise IdTokenInvalid("it was not issued just now")
     subject = claims.get("sub")
-    if not isinstance(subject, str) or not 0 < len(subject.encode()) <= MAX_LENGTH:
-        raise IdTokenInvalid("its sub is missing or longer than 255 bytes")
+    if not isinstance(subject, str) or not subject.isascii() or not 0 < len(subject) <= MAX_LENGTH:
+        raise IdTokenInvalid("its sub is missing, or not of up to 255 ASCII characters")
     return claims
 
 
@@ -436,13 +442,13 @@ def read_time(claims: Mapping[str, Any], name: str) -> datetime | None:
 def read_identity(claims: Mapping[str, Any], *, trust_emails: bool) -> ProviderIdentity:
     """Return who the verified claims name. An email that a mailbox cannot have counts as none.
 
-    With ``trust_emails``, an email counts as verified unless the provider says that it is not.
+    With ``trust_emails``, an email counts as verified unless the provider says something else.
     """
     sent = claims.get("email")
     email = sent.strip() if isinstance(sent, str) and is_email(sent.strip()) else None
+    stated = claims.get("email_verified")
     # Some providers send the boolean as a string.
-    stated = str(claims.get("email_verified")).lower()
-    is_verified = stated == "true" or (trust_emails and stated != "false")
+    is_verified = str(stated).lower() == "true" or (trust_emails and stated is None)
     name = claims.get("name")
     return ProviderIdentity(
         subject=claims["sub"],
