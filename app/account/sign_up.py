@@ -152,9 +152,10 @@ def invitation_page(organization: str, token: str) -> Response:
 
 def _refused_provider(organization: OrganizationSnapshot) -> tuple[str, str] | None:
     """Return why an identity provider did not accept the invitation, and its name, if one was tried."""
-    if "refused" not in request.args:
-        return None
-    return request.args["refused"], provider_name(organization, request.args.get("provider", ""))
+    names = {provider.slug: provider.name for provider in list_offered_providers(organization.id)}
+    name = names.get(request.args.get("provider", ""))
+    # Whoever made up a link must not choose what the page says.
+    return (request.args.get("refused", ""), name) if name is not None else None
 
 
 def _find(slug: str, token: str) -> tuple[InvitationRecord, OrganizationSnapshot]:

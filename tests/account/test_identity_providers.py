@@ -240,6 +240,78 @@ def test_other_id_tokens_are_refused(provider: Provider, visitor: Visitor, chang
     assert not provider.rows(LinkedIdentity) and not provider.rows(Session)
 
 
+@pytest.mark.parametrize(
+    ("document", "changes"),
+    [
+        ("metadata", {"token_endpoint_auth_methods_supported": 5}),
+        ("metadata", {"issuer": ["https://evil.example"]}),
+        ("metadata", {"jwks_uri": "https://127.0.0.2/keys"}),
+        ("metadata", {"token_endpoint": "http://evil.example/token"}),
+        ("keys", {"keys": 5}),
+        ("keys", {"keys": [5, {}, {"kty": "oct", "k": "AAAA"}, {"kty": []}]}),
+        ("keys", {"keys": [{"kty": "OKP", "crv": "X25519", "x": "MTEx" * 10 + "MTE"}]}),
+    ],
+)
+def test_unusable_configuration_is_refused(
+    provider: Provider, visitor: Visitor, document: str, changes: Any
+) -> None:
+    clear_cached_providers()
+    if document == "metadata":
+        provider.fake.metadata = changes
+    else:
+        provider.fake.answers["/keys"] = Response(200, json.dumps(changes).encode())
+    visitor.get(f"/organizations/{provider.acme.slug}/login")
+    page = visitor.post(f"/organizations/{provider.acme.slug}/login/with/example")
+    assert page.status_code == 503 and "can't be reached" in refusal(page)
+    # The next visitor causes no further requests.
+    asked = list(provider.fake.asked)
+    visitor.post(f"/organizations/{provider.acme.slug}/login/with/example")
+    assert provider.fake.asked == asked
+
+
+@pytest.mark.parametrize("access_token", ["one\r\nHost: two", "é", ""])
+def test_unusable_access_tokens_are_refused(provider: Provider, visitor: Visitor, access_token: str) -> None:
+    provider.change(create_users=True)
+    provider.fake.claims = {"sub": "one"}
+    provider.fake.access_token = access_token
+    assert provider.sign_in(visitor).status_code == 403
+    assert "/userinfo" not in provider.fake.asked
+
+
+@pytest.mark.parametrize("is_linking", [False, True])
+@pytest.mark.parametrize("is_linked", [False, True])
+@pytest.mark.parametrize("change", ["disabled", "deleted"])
+def test_provider_that_changes_during_a_sign_in_signs_nobody_in(
+    provider: Provider, visitor: Visitor, make: Any, change: str, is_linked: bool, is_linking: bool
+) -> None:
+    provider.change(create_users=True)
+    if is_linked:
+        provider.sign_in(Visitor(provider.app))
+    before = len(provider.rows(User)), len(provider.rows(Session))
+
+    def act() -> None:
+        if change == "disabled":
+            provider.change(status="disabled")
+        else:
+            with provider.app.app_context():
+                delete_identity_provider(provider.admin, provider.record.public_id)
+
+    provider.fake.on_token = act
+    if is_linking:
+        user = make.user(provider.acme)
+        visitor.sign_in(user)
+        before = before[0] + 1, before[1] + 1
+        home = f"/organizations/{provider.acme.slug}/account/security/identities"
+        visitor.get(home)
+        begun = visitor.post(f"{home}/link/example")
+        provider.come_back(visitor, provider.fake.authorize(begun.location))
+        assert user.id not in {row.user_id for row in provider.rows(LinkedIdentity)}
+    else:
+        page = provider.sign_in(visitor)
+        assert page.status_code in {400, 403} and refusal(page), page.text
+    assert before == (len(provider.rows(User)), len(provider.rows(Session)))
+
+
 def test_keys_of_others_and_weak_algorithms_are_refused_and_new_keys_found(
     provider: Provider, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from base64 import b64decode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,7 +25,8 @@ class FakeProvider:
 
     ``claims`` are those of whoever signs in next, and ``changes`` replace members of the ID token, None removes one.
     ``metadata`` replaces members of the discovery document. ``userinfo`` are the claims that only the userinfo endpoint
-    has. ``error`` is returned in place of a code.
+    has. ``error`` is returned in place of a code. ``on_token`` is called before a code is redeemed. ``asked`` lists the
+    paths of all requests.
     """
 
     server: HttpsServer
@@ -42,6 +43,9 @@ class FakeProvider:
     userinfo: dict[str, Any] = field(default_factory=dict)
     answers: dict[str, Response] = field(default_factory=dict)
     error: str = ""
+    access_token: str = "opaque"
+    on_token: Callable[[], object] = lambda: None
+    asked: list[str] = field(default_factory=list)
     client_id: str = CLIENT_ID
     algorithm: str = "ES256"
     key: Any = field(default_factory=new_key)
@@ -82,6 +86,7 @@ class FakeProvider:
     def handle(self, request: Request) -> Response:
         """Answer a request."""
         path = urlsplit(request.path).path
+        self.asked.append(path)
         if path in self.answers:
             return self.answers[path]
         if path == "/tenant/.well-known/openid-configuration":
@@ -92,6 +97,7 @@ class FakeProvider:
         if path == "/authorize":
             return Response(303, headers={"Location": self.authorize(request.path)})
         if path == "/token":
+            self.on_token()
             return self._redeem(request)
         if path == "/userinfo":
             return _json({"sub": self.claims["sub"], **self.userinfo})
@@ -140,7 +146,7 @@ class FakeProvider:
         }
         header = {"alg": self.algorithm, "kid": self.key_id}
         token = compact(header, claims, self.key)
-        return _json({"id_token": token, "access_token": "opaque", "token_type": "Bearer"})
+        return _json({"id_token": token, "access_token": self.access_token, "token_type": "Bearer"})
 
 
 def _json(content: Any, status: int = 200) -> Response:

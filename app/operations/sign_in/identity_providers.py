@@ -194,6 +194,21 @@ def find_enabled_provider(organization_id: str, slug: str) -> IdentityProviderRe
     return None if row is None else provider_record(row)
 
 
+@transaction
+def hold_provider(provider: IdentityProviderRecord) -> None:
+    """Lock the provider's row until the current transaction ends, so that it is not changed meanwhile.
+
+    Call it while the user is held. Raises Conflict if it was changed, disabled or deleted since the record was read.
+    """
+    row = db.session.execute(
+        select(IdentityProvider.version, IdentityProvider.status)
+        .where(has_key(IdentityProvider, provider.organization_id, provider.id))
+        .with_for_update(read=True)
+    ).first()
+    if row is None or (row.version, row.status) != (provider.version, provider.status):
+        raise Conflict("The identity provider was changed by another request.", code="changed_meanwhile")
+
+
 @read
 def read_client_secret(provider: IdentityProviderRecord) -> str:
     """Return the client secret for a request to the provider."""
@@ -294,12 +309,6 @@ def _update(
     values = {name: value for name, value in values.items() if getattr(row, name) != value}
     if "slug" in values:
         raise InvalidInput("The name in URLs can't be changed.", field="slug", code="read_only")
-    if "issuer" in values and has_linked_identities(row.organization_id, row.id):
-        raise InvalidInput(
-            "Users have linked accounts of this issuer. Add another identity provider instead.",
-            field="issuer",
-            code="in_use",
-        )
     if not values and secret is None:
         return provider_record(row), ()
     changed = (*sorted(values), *(("client_secret",) if secret is not None else ()))
@@ -316,6 +325,13 @@ def _update(
     if updated != 1:
         raise Conflict(
             "The identity provider was changed by another request. Try again.", code="changed_meanwhile"
+        )
+    # Only now is the row locked: a sign-in that links an account holds it.
+    if "issuer" in values and has_linked_identities(row.organization_id, row.id):
+        raise InvalidInput(
+            "Users have linked accounts of this issuer. Add another identity provider instead.",
+            field="issuer",
+            code="in_use",
         )
     _invalidate(row.organization_id)
     _require_another_way(row.organization_id)

@@ -20,6 +20,7 @@ from app.operations.sign_in.identity_providers import (
     IdentityProviderRecord,
     OfferedProvider,
     has_usable_identity,
+    hold_provider,
     list_offered_providers,
 )
 from app.operations.sign_in.passkeys import has_passwordless_passkey, is_passkey_sign_in_available
@@ -123,10 +124,11 @@ def link_identity(
 ) -> None:
     """Link the account at the provider to the user, who is told by email.
 
-    Raises Conflict if the account is linked to another user, or the user has linked another one of the provider. Audit:
-    ``identity.linked``.
+    Raises Conflict if the account is linked to another user, the user has linked another one of the provider, or the
+    provider changed meanwhile. Audit: ``identity.linked``.
     """
     hold_user(user.organization_id, user.id)
+    hold_provider(provider)
     taken = Conflict("This account is linked to another user.", code="identity_taken")
     if find_identity(provider, identity.subject) is not None:
         raise taken

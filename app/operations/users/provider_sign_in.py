@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from app.models.user import ACTIVE
-from app.operations.directory.lookups import get_organization_by_id, get_user_roles_everywhere
+from app.operations.directory.lookups import get_organization_by_id
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.directory.users import UserSnapshot, find_user_by_email, get_user, hold_user
 from app.operations.sign_in.actor_access import has_special_role
@@ -29,6 +29,7 @@ from app.operations.sign_in.identity_providers import (
     ProviderUnusable,
     Published,
     find_enabled_provider,
+    hold_provider,
     read_client_secret,
     read_published,
 )
@@ -62,8 +63,8 @@ from app.rules.sign_in.identity_providers import (
     ProviderIdentity,
     UnknownKey,
     authorization_url,
-    read_identity,
     is_access_token,
+    read_identity,
     token_request,
     verify_id_token,
 )
@@ -80,8 +81,15 @@ INVITATION = "invitation"
 
 ProviderRefusalReason = Literal[
     "expired", "cancelled", "failed", "not_fresh", "no_account", "email_unverified", "exists", "domain", "full",
-    "disabled", "suspended", "taken", "already_linked",
+    "disabled", "taken", "already_linked",
 ]  # fmt: skip
+_CONFLICTS: Mapping[str, ProviderRefusalReason] = {
+    "identity_taken": "taken",
+    "already_linked": "already_linked",
+    "changed_meanwhile": "expired",
+    "email_taken": "exists",
+    "too_many_users": "full",
+}
 
 
 class ProviderRefused(Struct, frozen=True):
@@ -225,6 +233,8 @@ def complete_provider_sign_in(
     except (ProviderUnusable, OutgoingRequestFailed, OutgoingRequestBlocked, IdTokenInvalid) as error:
         _log.warning("a sign-in with identity provider %s failed: %s", provider.public_id, error)
         return _with(outcome, ProviderRefused("failed"))
+    except Conflict as error:
+        return _with(outcome, _refused(error))
     if begun.must_be_fresh and not _is_fresh(identity, begun):
         return _with(outcome, ProviderRefused("not_fresh"))
     if begun.linking_user is not None:
@@ -256,7 +266,8 @@ def _get_provider(organization: OrganizationSnapshot, slug: str) -> IdentityProv
 def _identify(provider: IdentityProviderRecord, begun: _Request, answer: ProviderAnswer) -> ProviderIdentity:
     """Redeem the code and return who signed in.
 
-    Raises OutgoingRequestFailed, OutgoingRequestBlocked, MetadataInvalid, IdTokenInvalid.
+    Raises ProviderUnusable, OutgoingRequestFailed, OutgoingRequestBlocked, IdTokenInvalid, and Conflict if the provider
+    was deleted meanwhile.
     """
     published = read_published(provider)
     if answer.issuer not in (
@@ -342,6 +353,13 @@ def _is_fresh(identity: ProviderIdentity, begun: _Request) -> bool:
     return identity.authenticated_at is None or identity.authenticated_at >= began_at - LEEWAY
 
 
+def _refused(error: Conflict) -> ProviderRefused:
+    reason = _CONFLICTS.get(error.code)
+    if reason is None:
+        raise error
+    return ProviderRefused(reason)
+
+
 @transaction
 def _link(
     actor: Actor, provider: IdentityProviderRecord, identity: ProviderIdentity
@@ -349,7 +367,7 @@ def _link(
     try:
         link_identity(actor, provider, get_user(actor.organization_id, actor.require_own_account()), identity)
     except Conflict as error:
-        return ProviderRefused("taken" if error.code == "identity_taken" else "already_linked")
+        return _refused(error)
     require_active_session(actor)
     return None
 
@@ -386,14 +404,16 @@ def _sign_in(
     begun: _Request,
     identity: ProviderIdentity,
     browser: Browser,
+    *,
+    is_retry: bool = False,
 ) -> SignedIn | SecondStepRequired | ProviderRefused:
     try:
         return _sign_in_or_create(actor, organization, provider, begun, identity, browser)
     except Conflict as error:
-        # Another request created or linked the user at the same moment, or there is no place left.
-        if error.code == "too_many_users":
-            return ProviderRefused("full")
-        return _sign_in_or_create(actor, organization, provider, begun, identity, browser)
+        if is_retry:
+            return _refused(error)
+    # Another request may have created or linked the user at the same moment.
+    return _sign_in(actor, organization, provider, begun, identity, browser, is_retry=True)
 
 
 @transaction
@@ -411,8 +431,11 @@ def _sign_in_or_create(
         return user
     if linked is None:
         link_identity(actor.as_user(user.id, user.email), provider, user, identity)
-    elif not record_use(linked, organization.id, identity.email):
-        return ProviderRefused("no_account")
+    else:
+        hold_user(organization.id, user.id)
+        hold_provider(provider)
+        if not record_use(linked, organization.id, identity.email):
+            return ProviderRefused("no_account")
     return complete_first_factor(
         actor,
         organization,
@@ -432,8 +455,8 @@ def _user_of(
     """Return the user to sign in: the linked one, the one with the same verified email, or a new one.
 
     An email that is not verified on both sides never links: whoever typed it first could read what belongs to another.
-    Nor does that of a user with a role: whoever may change settings could define a provider that signs them in as an
-    administrator (TN-11). Such users link their account themselves.
+    Nor does that of a user with more permissions than every member: whoever may change settings could define a provider
+    that signs them in as an administrator (TN-11). Such users link their account themselves.
     """
     if linked is not None:
         user = get_user(organization.id, linked.user_id)
@@ -445,8 +468,6 @@ def _user_of(
     existing = find_user_by_email(organization.id, identity.email)
     if existing is not None:
         if not provider.link_users or not existing.email_verified or has_special_role(existing):
-            return ProviderRefused("exists")
-        if get_user_roles_everywhere(organization.id, existing.id):
             return ProviderRefused("exists")
         return existing if existing.status == ACTIVE else ProviderRefused("disabled")
     if not provider.create_users:
@@ -460,8 +481,6 @@ def _user_of(
         name=_name_of(identity),
         password_hash=None,
         email_verified=True,
-    Nor does that of a user with more permissions than every member: an actor who may change settings, and therefore
-    define a provider, could obtain them.
     )
     return get_user(organization.id, user_id)
 

@@ -268,9 +268,9 @@ def parse_metadata(document: Mapping[str, Any], issuer: str) -> ProviderMetadata
     }
     userinfo = _read_url(document, "userinfo_endpoint") if document.get("userinfo_endpoint") else None
     methods = document.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
-    if "client_secret_basic" not in methods and "client_secret_post" not in methods:
     if not isinstance(methods, list):
         raise MetadataInvalid("Its token_endpoint_auth_methods_supported is not a list.")
+    if "client_secret_basic" not in methods and "client_secret_post" not in methods:
         raise MetadataInvalid(
             "It accepts no client secret: neither client_secret_basic nor client_secret_post."
         )
@@ -306,9 +306,9 @@ def parse_keys(document: Mapping[str, Any]) -> dict[str, Any]:
 def _is_usable(key: Any) -> bool:
     if not isinstance(key, dict) or key.get("use") not in (None, "sig"):
         return False
-    try:
     if key.get("kty") not in ("RSA", "EC", "OKP") or key.get("crv") in ("X25519", "X448"):
         return False
+    try:
         return not import_key(key).is_private
     except (JoseError, ValueError, TypeError, KeyError):
         return False
