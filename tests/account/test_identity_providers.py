@@ -441,12 +441,20 @@ def test_user_links_and_unlinks_an_account(provider: Provider, visitor: Visitor,
     assert len(provider.rows(Session)) == 3  # The session of the provider has ended (SS-6).
 
 
-def test_only_way_to_sign_in_cannot_be_unlinked(provider: Provider, visitor: Visitor, make: Any) -> None:
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {"password": {"enabled": False}, "passkeys": {"enabled": False}},
+        {"recovery": {"password_reset": False}},
+    ],
+    ids=["no passwords", "no resets"],
+)
+def test_only_way_to_sign_in_cannot_be_unlinked(provider: Provider, visitor: Visitor, policy: Any) -> None:
     home = f"/organizations/{provider.acme.slug}/account/security"
     provider.change(create_users=True)
     provider.sign_in(visitor)
     provider.sign_in(visitor, reauthenticate="1")
-    provider.set_policy(password={"enabled": False}, passkeys={"enabled": False})
+    provider.set_policy(**policy)
     page = visitor.get(f"{home}/identities").text
     remove = page.partition(f"{home}/identities/idn_")[2].partition("/")[0]
     refused = visitor.post(f"{home}/identities/idn_{remove}/remove")

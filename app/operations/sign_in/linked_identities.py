@@ -14,6 +14,7 @@ from app.models.identity_provider import IdentityProvider, LinkedIdentity
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.directory.users import UserSnapshot, get_user, hold_user
+from app.operations.mail import emails
 from app.operations.mail.notices import notify_user
 from app.operations.sign_in.actor_access import require_manageable_user
 from app.operations.sign_in.identity_providers import (
@@ -246,9 +247,9 @@ def _unlink(actor: Actor, organization_id: str, user_id: UUID, identity_id: str)
 
 def _can_sign_in(organization: OrganizationSnapshot, user: UserSnapshot) -> bool:
     """Return whether the user has a way to sign in. Without a password, a link by email can set one."""
-    if organization.settings["authentication"]["password"]["enabled"] and (
-        user.has_password or user.email_verified
-    ):
+    authentication = organization.settings["authentication"]
+    can_reset = user.email_verified and authentication["recovery"]["password_reset"] and emails.is_possible()
+    if authentication["password"]["enabled"] and (user.has_password or can_reset):
         return True
     if is_passkey_sign_in_available(organization) and has_passwordless_passkey(organization.id, user.id):
         return True
