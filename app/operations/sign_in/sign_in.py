@@ -41,6 +41,7 @@ from app.rules.directory.permissions import permissions_of_roles
 from app.rules.errors import Unavailable
 from app.rules.identifiers import public_id
 from app.rules.mail.email_addresses import canonical_email
+from app.rules.organizations.settings_table import MAX_REAUTHENTICATION_SECONDS
 from app.rules.sign_in.identity_providers import AMR as AMR_PROVIDER
 from app.rules.sign_in.passwords import Lockout
 from app.rules.sign_in.second_factors import MfaRequirement, combine_amr, used_second_factor
@@ -475,14 +476,18 @@ def _time_at_provider(organization: OrganizationSnapshot, authenticated_at: date
     """Return ``auth_time`` of a session that an identity provider alone authenticated.
 
     It may have asked the user nothing. Unless it says when it last did, the sign-in counts as just too old for what
-    requires a recent one. It never lies before a cutoff of the organization, which would end the new session.
+    requires a recent one, in any organization if the user is one of root. It never lies before a cutoff of the
+    organization, which would invalidate what is issued in the session.
     """
     now = clock.now()
-    max_age = organization.settings["authentication"]["sessions"]["reauthentication_seconds"]
-    earliest = now - timedelta(seconds=max_age + 1)
-    if organization.invalidates_session(earliest):
-        return now
-    return max(earliest, min(authenticated_at or earliest, now))
+    max_age: int = organization.settings["authentication"]["sessions"]["reauthentication_seconds"]
+    if organization.is_root:
+        max_age = MAX_REAUTHENTICATION_SECONDS
+    too_old = now - timedelta(seconds=max_age + 1)
+    earliest = max(
+        too_old, organization.tokens_valid_from or too_old, organization.sessions_not_before or too_old
+    )
+    return min(now, max(earliest, authenticated_at or earliest))
 
 
 def _count_sign_in(organization_id: str, user_id: UUID, method: str) -> None:

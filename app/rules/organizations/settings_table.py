@@ -23,6 +23,7 @@ _DOMAIN = re.compile(
 _HTTPS = re.compile(r"https://[^\s\"'<>\\^`{|}@\x00-\x20]{1,500}")
 _COLOR = re.compile(r"#[0-9a-fA-F]{6}")
 MINUTE, HOUR, DAY = 60, 3600, 86_400
+MAX_REAUTHENTICATION_SECONDS = DAY
 DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 TOKEN_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
 # The grant types of a new organization. Others must be enabled.
@@ -251,7 +252,7 @@ _ROWS: tuple[tuple[str, SettingKind, Any, str], ...] = (
     ("authentication.lockout.max_delay_seconds", Number(1, DAY), 900, lazy_gettext("The maximum delay.")),
     ("authentication.sessions.idle_timeout_seconds", Number(5 * MINUTE, 30 * DAY), DAY, lazy_gettext("Sessions expire when they are unused for this time.")),
     ("authentication.sessions.absolute_timeout_seconds", Number(5 * MINUTE, 30 * DAY), 30 * DAY, lazy_gettext("Sessions expire after this time, even if they are used.")),
-    ("authentication.sessions.reauthentication_seconds", Number(MINUTE, DAY), 600, lazy_gettext("How recent a sign-in must be for sensitive actions, such as viewing a secret or adding an administrator.")),
+    ("authentication.sessions.reauthentication_seconds", Number(MINUTE, MAX_REAUTHENTICATION_SECONDS), 600, lazy_gettext("How recent a sign-in must be for sensitive actions, such as viewing a secret or adding an administrator.")),
     ("authentication.sessions.max_per_user", Number(1, 1000), None, lazy_gettext("Maximum number of sessions per user. null means no limit.")),
     ("authentication.registration.mode", _choice("closed", "invite", "open"), "invite", lazy_gettext("How users join: not at all, by invitation, or also by signing up.")),
     ("authentication.registration.allowed_email_domains", StringList(Text(253, format="domain"), 100), [], lazy_gettext("Email domains that may sign up. Empty means any.")),
