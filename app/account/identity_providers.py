@@ -5,6 +5,7 @@ from __future__ import annotations
 from urllib.parse import quote, urlencode
 
 from flask import redirect, request
+from werkzeug.exceptions import MethodNotAllowed
 from werkzeug.wrappers import Response
 
 from app.account.context import (
@@ -17,7 +18,7 @@ from app.account.context import (
 )
 from app.account.forms import SignInForm
 from app.account.sign_in import continue_sign_in, current_browser, pending_request, sign_in_form
-from app.operations.authorization.authorization_requests import AuthorizationRequestRecord
+from app.operations.authorization.authorization_requests import AuthorizationRequestRecord, RequestEnded
 from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.sign_in.identity_providers import ProviderUnusable
@@ -70,6 +71,8 @@ def begin_provider_sign_in_action(organization: str, provider: str) -> Response:
 @page_class("flow")
 def provider_callback(organization: str, provider: str) -> Response:
     """Complete what began at the identity provider: a sign-in, or linking an account."""
+    if request.method == "HEAD":
+        raise MethodNotAllowed(["GET"])
     org = get_organization_by_slug(organization)
     own_actor = account_actor(org.id)
     answer = ProviderAnswer(
@@ -90,7 +93,12 @@ def provider_callback(organization: str, provider: str) -> Response:
     if invitation is not None and isinstance(outcome.result, ProviderRefused):
         query = urlencode({"refused": outcome.result.reason, "provider": provider})
         return redirect(f"/organizations/{org.slug}/invite/{quote(invitation)}?{query}", 303)
-    pending = pending_request(org)
+    try:
+        pending = pending_request(org)
+    except RequestEnded:
+        # The app's request ended in another tab, or took too long. The sign-in has succeeded or failed without it.
+        restore_return_parameters({})
+        pending = None
     if isinstance(outcome.result, ProviderRefused):
         return _refuse(org, provider, pending, outcome.result.reason)
     if outcome.result is None:

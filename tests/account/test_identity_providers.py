@@ -14,8 +14,11 @@ from flask import Flask
 from sqlalchemy import select, update
 
 from app.extensions import db
+from app.fast_path import cache_invalidation
 from app.models.audit import AuditEvent
+from app.models.grant import AuthorizationRequest
 from app.models.identity_provider import IdentityProvider, LinkedIdentity
+from app.models.organization import Organization
 from app.models.session import Session
 from app.models.user import User
 from app.operations.maintenance.exported_events import ExportedEvent, end_again
@@ -33,6 +36,7 @@ from app.rules.errors import Conflict
 from app.rules.identifiers import public_id
 from app.rules.organizations.lockout_prevention import WouldLockOut
 from tests.account.conftest import Visitor
+from tests.account.test_second_step import REDIRECT_URI, request_of
 from tests.support.https_server import Response, reaching
 from tests.support.identity_provider import FakeProvider, identity_provider
 from tests.support.signer import new_key
@@ -377,6 +381,56 @@ def test_email_of_the_userinfo_endpoint_counts(provider: Provider, visitor: Visi
     provider.fake.userinfo["sub"] = provider.fake.claims["sub"] = "two"
     provider.fake.userinfo["sub"] = "another"
     assert provider.sign_in(Visitor(provider.app)).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("changes", "ago"),
+    [
+        ({"is_root": True}, timedelta(days=1)),
+        ({"sessions_not_before": timedelta(seconds=30)}, timedelta(seconds=30)),
+        ({"tokens_valid_from": timedelta(seconds=30)}, timedelta(seconds=30)),
+    ],
+    ids=["root acts where a day is recent", "sessions were ended", "tokens were ended"],
+)
+def test_silent_sign_in_is_as_old_as_possible(
+    provider: Provider, visitor: Visitor, changes: Any, ago: timedelta
+) -> None:
+    """PO-4: the provider may have asked nothing, so it confirms nothing."""
+    provider.change(create_users=True)
+    values = {name: clock.now() - value if name != "is_root" else value for name, value in changes.items()}
+
+    @transaction
+    def act() -> None:
+        db.session.execute(update(Organization).where(Organization.id == provider.acme.id).values(**values))
+        cache_invalidation.invalidate(provider.acme.id)
+
+    with provider.app.app_context():
+        act()
+    answer = provider.fake.authorize(provider.begin(visitor))
+    provider.come_back(visitor, answer)
+    (session,) = provider.rows(Session)
+    assert ago <= clock.now() - session.authenticated_at < ago + timedelta(minutes=1)
+
+
+def test_sign_in_outlives_the_request_of_the_app(provider: Provider, visitor: Visitor, make: Any) -> None:
+    provider.change(create_users=True)
+    asked = visitor.http.get(
+        "/oauth/authorize", query_string=request_of(make.client(provider.acme, redirect_uris=[REDIRECT_URI]))
+    )
+    token = parse_qs(urlsplit(asked.location).query)["request"][0]
+    url = provider.begin(visitor, request=token)
+    provider.set(AuthorizationRequest, completed_at=clock.now())
+    page = provider.come_back(visitor, provider.fake.authorize(url))
+    assert (page.status_code, page.location) == (303, f"/organizations/{provider.acme.slug}/account")
+    assert visitor.get(page.location + "/profile").status_code == 200
+
+
+def test_head_request_completes_nothing(provider: Provider, visitor: Visitor) -> None:
+    provider.change(create_users=True)
+    answer = provider.fake.authorize(provider.begin(visitor))
+    parts = urlsplit(answer)
+    assert visitor.http.head(f"{parts.path}?{parts.query}").status_code == 405
+    assert provider.come_back(visitor, answer).status_code == 303
 
 
 def test_second_factor_is_still_required(provider: Provider, visitor: Visitor, make: Any) -> None:
