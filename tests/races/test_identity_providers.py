@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import ExitStack
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -33,7 +33,8 @@ def test_person_who_signs_in_many_times_at_once_is_one_user(
     with identity_provider() as fake:
         monkeypatch.setitem(app.config, "GATEHOUSE", reaching(app.config["GATEHOUSE"], fake.server))
         # A user who waits for the provider has one of few slots; this is about what follows.
-        monkeypatch.setattr("app.operations.store.outgoing_http._fetch_slots", _Slots())
+        for name in ("_fetch_slots", "_lookup_slots"):
+            monkeypatch.setattr(f"app.operations.store.outgoing_http.{name}", _Slots())
         acme = make.organization()
         if has_account:
             make.user(acme, email=fake.claims["email"])
@@ -66,5 +67,5 @@ def test_person_who_signs_in_many_times_at_once_is_one_user(
 
 
 class _Slots:
-    def take(self, *_: object) -> AbstractContextManager[None]:
-        return nullcontext()
+    def take(self, *_: object) -> ExitStack:
+        return ExitStack()
