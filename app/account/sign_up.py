@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 from flask import redirect, request
 from werkzeug.wrappers import Response
 
-from app.account.context import account, organization_page, provider_name, return_parameters
+from app.account.context import account, organization_page, return_parameters
 from app.account.forms import (
     ConfirmRegistrationForm,
     InvitationForm,

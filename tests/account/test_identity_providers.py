@@ -89,6 +89,17 @@ class Provider:
         with self.app.app_context():
             return list(db.session.scalars(select(model).where(model.organization_id == self.acme.id)))
 
+    def set_organization(self, **values: Any) -> None:
+        """Set the values in the row of the organization."""
+
+        @transaction
+        def act() -> None:
+            db.session.execute(update(Organization).where(Organization.id == self.acme.id).values(**values))
+            cache_invalidation.invalidate(self.acme.id)
+
+        with self.app.app_context():
+            act()
+
     def set(self, model: Any, **values: Any) -> None:
         """Set the values in every row of the organization."""
 
@@ -154,6 +165,7 @@ def test_answer_returns_to_the_page_that_asked(provider: Provider, visitor: Visi
         ({"create_users": True, "trust_emails": True}, {"email_verified": False}, "didn't confirm"),
         ({"create_users": True}, {"email": "no address"}, "didn't confirm"),
         ({"create_users": True}, {"email": "ada@acme.example"}, "already an account"),
+        ({"create_users": True}, {"email": "eve@evil.example"}, "from your domain"),
         ({"link_users": True}, {}, "isn't linked"),
         ({"link_users": True}, {"email": "ada@acme.example", "email_verified": "false"}, "didn't confirm"),
         ({"link_users": True}, {"email": "unproven@acme.example"}, "already an account"),
@@ -177,6 +189,7 @@ def test_people_without_account_are_refused(
             act()
     if fields:
         provider.change(**fields)
+    provider.set_policy(registration={"allowed_email_domains": ["acme.example"]})
     provider.fake.claims |= claims
     page = provider.sign_in(visitor)
     assert page.status_code == 403 and reason in refusal(page), page.text
@@ -251,6 +264,7 @@ def test_other_id_tokens_are_refused(provider: Provider, visitor: Visitor, chang
         ("metadata", {"issuer": ["https://evil.example"]}),
         ("metadata", {"jwks_uri": "https://127.0.0.2/keys"}),
         ("metadata", {"token_endpoint": "http://evil.example/token"}),
+        ("metadata", {"issuer": "https://evil.example"}),
         ("keys", {"keys": 5}),
         ("keys", {"keys": [5, {}, {"kty": "oct", "k": "AAAA"}, {"kty": []}]}),
         ("keys", {"keys": [{"kty": "OKP", "crv": "X25519", "x": "MTEx" * 10 + "MTE"}]}),
@@ -353,6 +367,79 @@ def test_answer_belongs_to_one_browser_and_works_once(provider: Provider, visito
         assert page.status_code == 400 and "took too long" in refusal(page)
 
 
+@pytest.mark.parametrize(
+    "other", ["provider", "organization", "restored", "late", "suspended", "another user", "signed out"]
+)
+def test_answer_is_valid_only_where_and_while_it_was_asked_for(
+    provider: Provider, visitor: Visitor, make: Any, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    provider.change(create_users=True)
+    elsewhere = make.organization()
+    with provider.app.app_context():
+        create_identity_provider(provider.admin, provider.fake.fields | {"slug": "second"})
+        create_identity_provider(make.system(elsewhere), provider.fake.fields | {"create_users": True})
+    if other in {"another user", "signed out"}:
+        visitor.sign_in(make.user(provider.acme))
+        home = f"/organizations/{provider.acme.slug}/account/security/identities"
+        visitor.get(home)
+        answer = provider.fake.authorize(visitor.post(f"{home}/link/example").location)
+    else:
+        answer = provider.fake.authorize(provider.begin(visitor))
+    status = 400
+    if other == "provider":
+        answer = answer.replace("/with/example/", "/with/second/")
+    elif other == "organization":
+        answer = answer.replace(f"/{provider.acme.slug}/", f"/{elsewhere.slug}/")
+    elif other == "restored":
+        provider.set_organization(restored_at=clock.now() + timedelta(seconds=1))
+    elif other == "late":
+        now = clock.now() + timedelta(minutes=16)
+        monkeypatch.setattr(clock, "now", lambda: now)
+    elif other == "suspended":
+        provider.set_organization(status="suspended")
+        status = 404
+    elif other == "another user":
+        visitor.post(f"/organizations/{provider.acme.slug}/logout")
+        visitor.sign_in(make.user(provider.acme))
+        status = 303
+    else:
+        visitor.post(f"/organizations/{provider.acme.slug}/logout")
+    assert provider.come_back(visitor, answer).status_code == status
+    assert not provider.rows(LinkedIdentity)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"alg": "none"},
+        {"alg": "HS256"},
+        {"alg": "RS256"},
+        {"alg": "ES384"},
+        {"alg": ["ES256"]},
+        {"alg": None},
+        {"crit": ["exp"]},
+        {"kid": "another"},
+        {"kid": {}},
+        {"padding": "x" * 50_000},
+    ],
+)
+def test_other_headers_of_id_tokens_are_refused(provider: Provider, visitor: Visitor, header: Any) -> None:
+    provider.change(create_users=True)
+    provider.fake.header = header
+    assert "couldn't sign you in" in refusal(provider.sign_in(visitor))
+    assert not provider.rows(LinkedIdentity)
+
+
+def test_disabled_user_and_too_many_answers_are_refused(provider: Provider, visitor: Visitor) -> None:
+    provider.change(create_users=True)
+    provider.sign_in(visitor)
+    provider.set(User, status="disabled")
+    page = provider.sign_in(Visitor(provider.app))
+    assert page.status_code == 403 and "is disabled" in refusal(page)
+    answers = [provider.sign_in(Visitor(provider.app)).status_code for _ in range(60)]
+    assert set(answers) == {403, 429}
+
+
 def test_answer_of_another_issuer_or_with_an_error_is_refused(provider: Provider, visitor: Visitor) -> None:
     provider.change(create_users=True)
     answer = provider.fake.authorize(provider.begin(visitor))
@@ -398,14 +485,7 @@ def test_silent_sign_in_is_as_old_as_possible(
     """PO-4: the provider may have asked nothing, so it confirms nothing."""
     provider.change(create_users=True)
     values = {name: clock.now() - value if name != "is_root" else value for name, value in changes.items()}
-
-    @transaction
-    def act() -> None:
-        db.session.execute(update(Organization).where(Organization.id == provider.acme.id).values(**values))
-        cache_invalidation.invalidate(provider.acme.id)
-
-    with provider.app.app_context():
-        act()
+    provider.set_organization(**values)
     answer = provider.fake.authorize(provider.begin(visitor))
     provider.come_back(visitor, answer)
     (session,) = provider.rows(Session)
@@ -582,6 +662,8 @@ def test_invitation_is_accepted_with_a_provider(provider: Provider, visitor: Vis
     token = path.rpartition("/")[2]
     page = visitor.get(path)
     assert "Continue with Example" in page.text and 'id="password"' not in page.text
+    made_up = visitor.get(path, query_string={"refused": "disabled", "provider": "Call 555 0100"})
+    assert 'id="refusal"' not in made_up.text
     begin = f"/organizations/{provider.acme.slug}/login/with/example"
 
     def accept() -> Any:

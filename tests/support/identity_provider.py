@@ -24,9 +24,9 @@ class FakeProvider:
     """A running provider.
 
     ``claims`` are those of whoever signs in next, and ``changes`` replace members of the ID token, None removes one.
-    ``metadata`` replaces members of the discovery document. ``userinfo`` are the claims that only the userinfo endpoint
-    has. ``error`` is returned in place of a code. ``on_token`` is called before a code is redeemed. ``asked`` lists the
-    paths of all requests.
+    ``header`` replaces members of its header, ``metadata`` those of the discovery document. ``userinfo`` are the claims
+    that only the userinfo endpoint has. ``error`` is returned in place of a code. ``on_token`` is called before a code
+    is redeemed. ``asked`` lists the paths of all requests.
     """
 
     server: HttpsServer
@@ -39,6 +39,7 @@ class FakeProvider:
         }
     )
     changes: dict[str, Any] = field(default_factory=dict)
+    header: dict[str, Any] = field(default_factory=dict)
     metadata: dict[str, Any] = field(default_factory=dict)
     userinfo: dict[str, Any] = field(default_factory=dict)
     answers: dict[str, Response] = field(default_factory=dict)
@@ -144,8 +145,8 @@ class FakeProvider:
             **self.claims,
             **self.changes,
         }
-        header = {"alg": self.algorithm, "kid": self.key_id}
-        token = compact(header, claims, self.key)
+        header = {"alg": self.algorithm, "kid": self.key_id, **self.header}
+        token = compact(header, claims, self.key, algorithm=self.algorithm)
         return _json({"id_token": token, "access_token": self.access_token, "token_type": "Bearer"})
 
 

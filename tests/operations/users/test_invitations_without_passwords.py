@@ -47,9 +47,7 @@ def test_open_invitation_works_again_once_sign_in_is_possible(
     assert refused.value.code == "passwords_off"
     assert "authentication.password.enabled" in refused.value.description
     page = http.get(f"/organizations/{acme.slug}/invite/{token}")
-    assert (
-        page.status_code == 409 and "Acme has turned off every way to sign in" in page.text
-    )
+    assert page.status_code == 409 and "Acme has turned off every way to sign in" in page.text
     hashed = hash_new_password(acme.settings, GOOD)
     with pytest.raises(Conflict):
         accept_invitation(token, name="Guest", password_hash=hashed)
