@@ -406,6 +406,8 @@ def test_answer_is_valid_only_where_and_while_it_was_asked_for(
         visitor.post(f"/organizations/{provider.acme.slug}/logout")
     assert provider.come_back(visitor, answer).status_code == status
     assert not provider.rows(LinkedIdentity)
+    # The client secret is sent for no code that another provider may have issued.
+    assert "/token" not in provider.fake.asked or other in {"another user", "signed out"}
 
 
 @pytest.mark.parametrize(

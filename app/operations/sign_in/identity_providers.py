@@ -206,7 +206,9 @@ def hold_provider(provider: IdentityProviderRecord) -> None:
         .with_for_update(read=True)
     ).first()
     if row is None or (row.version, row.status) != (provider.version, provider.status):
-        raise Conflict("The identity provider was changed by another request.", code="changed_meanwhile")
+        raise Conflict(
+            "The identity provider was changed by another request. Try again.", code="changed_meanwhile"
+        )
 
 
 @read
