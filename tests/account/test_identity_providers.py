@@ -29,6 +29,7 @@ from app.operations.sign_in.identity_providers import (
     delete_identity_provider,
     update_identity_provider,
 )
+from app.operations.sign_in.sessions import end_sessions_of_user
 from app.operations.store import clock
 from app.operations.store.transactions import transaction
 from app.operations.users.invitations import create_invitation
@@ -368,17 +369,23 @@ def test_answer_belongs_to_one_browser_and_works_once(provider: Provider, visito
 
 
 @pytest.mark.parametrize(
-    "other", ["provider", "organization", "restored", "late", "suspended", "another user", "signed out"]
+    "other",
+    ["provider", "organization", "restored", "late", "suspended", "another user", "signed out", "ended"],
 )
 def test_answer_is_valid_only_where_and_while_it_was_asked_for(
     provider: Provider, visitor: Visitor, make: Any, monkeypatch: pytest.MonkeyPatch, other: str
 ) -> None:
     provider.change(create_users=True)
     elsewhere = make.organization()
+
+    def end_sessions() -> None:
+        with provider.app.app_context():
+            end_sessions_of_user(provider.acme.id, provider.rows(Session)[0].user_id)
+
     with provider.app.app_context():
         create_identity_provider(provider.admin, provider.fake.fields | {"slug": "second"})
         create_identity_provider(make.system(elsewhere), provider.fake.fields | {"create_users": True})
-    if other in {"another user", "signed out"}:
+    if is_linking := other in {"another user", "signed out", "ended"}:
         visitor.sign_in(make.user(provider.acme))
         home = f"/organizations/{provider.acme.slug}/account/security/identities"
         visitor.get(home)
@@ -402,12 +409,15 @@ def test_answer_is_valid_only_where_and_while_it_was_asked_for(
         visitor.post(f"/organizations/{provider.acme.slug}/logout")
         visitor.sign_in(make.user(provider.acme))
         status = 303
-    else:
+    elif other == "signed out":
         visitor.post(f"/organizations/{provider.acme.slug}/logout")
+    else:
+        provider.fake.on_token = end_sessions
+        status = 303
     assert provider.come_back(visitor, answer).status_code == status
     assert not provider.rows(LinkedIdentity)
     # The client secret is sent for no code that another provider may have issued.
-    assert "/token" not in provider.fake.asked or other in {"another user", "signed out"}
+    assert "/token" not in provider.fake.asked or is_linking
 
 
 @pytest.mark.parametrize(
@@ -575,6 +585,21 @@ def test_user_links_and_unlinks_an_account(provider: Provider, visitor: Visitor,
     assert visitor.post(f"{home}/identities/idn_{remove}/remove").status_code == 303
     assert not provider.rows(LinkedIdentity)
     assert len(provider.rows(Session)) == 3  # The session of the provider has ended (SS-6).
+
+
+@pytest.mark.parametrize("action", ["link/example", "remove"])
+def test_linking_and_unlinking_require_a_recent_sign_in(
+    provider: Provider, visitor: Visitor, make: Any, action: str
+) -> None:
+    provider.change(create_users=True)
+    provider.sign_in(visitor)  # A silent one, so it is not recent.
+    home = f"/organizations/{provider.acme.slug}/account/security/identities"
+    page = visitor.get(home).text
+    if action == "remove":
+        action = f"idn_{page.partition(f'{home}/idn_')[2].partition('/')[0]}/remove"
+    asked = visitor.post(f"{home}/{action}")
+    assert asked.status_code == 303 and "reauthenticate=1" in asked.location
+    assert provider.rows(LinkedIdentity)
 
 
 @pytest.mark.parametrize(
