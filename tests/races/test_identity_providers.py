@@ -33,7 +33,7 @@ def test_person_who_signs_in_many_times_at_once_is_one_user(
     with identity_provider() as fake:
         monkeypatch.setitem(app.config, "GATEHOUSE", reaching(app.config["GATEHOUSE"], fake.server))
         # A user who waits for the provider has one of few slots; this is about what follows.
-        for name in ("_fetch_slots", "_lookup_slots"):
+        for name in ("_sign_in_slots", "_lookup_slots"):
             monkeypatch.setattr(f"app.operations.store.outgoing_http.{name}", _Slots())
         acme = make.organization()
         if has_account:

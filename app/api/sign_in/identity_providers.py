@@ -82,7 +82,7 @@ def create_identity_provider(context: ApiContext, body: Body) -> object:
 
     From now on, users can sign in with it. Its metadata and keys are read first: if they can't be used, the response is
     400 with the reason at `issuer`. Register `redirect_uri` of the response at the provider. An organization can have
-    at most 20. For a user, a recent sign-in is required (RFC 9470).
+    at most 20. Also requires `users:write` and, for a user, a recent sign-in (RFC 9470).
     """
     return identity_providers.create_identity_provider(context.actor, body)
 
@@ -104,7 +104,7 @@ def update_identity_provider(context: ApiContext, body: Body, provider_id: str) 
     """Update an identity provider.
 
     `slug` can't be changed, nor `issuer` while users have linked accounts: create another provider instead. Sessions
-    don't end when a provider is disabled. For a user, a recent sign-in is required (RFC 9470).
+    don't end when a provider is disabled. Also requires `users:write` and, for a user, a recent sign-in (RFC 9470).
     """
     record, changed = identity_providers.update_identity_provider(
         context.actor, provider_id, body, expected_version=expected_version()
@@ -123,7 +123,7 @@ def delete_identity_provider(context: ApiContext, provider_id: str) -> object:
     """Delete an identity provider.
 
     The links of users to their accounts there are deleted, too. Users and their sessions stay. If no user could sign in
-    without it, the response is 409. For a user, a recent sign-in is required (RFC 9470).
+    without it, the response is 409. Also requires `users:write` and, for a user, a recent sign-in (RFC 9470).
     """
     return identity_providers.delete_identity_provider(
         context.actor, provider_id, expected_version=expected_version()

@@ -1,7 +1,7 @@
 """Identity providers of an organization: list, create, update and delete them, and read what they publish.
 
-Whoever defines a provider decides who can sign in as whom, so this requires the permission to change settings and,
-for a user, a recent sign-in.
+Whoever defines a provider decides who can sign in as whom, so this requires the permissions to change settings and
+users and, for a user, a recent sign-in.
 """
 
 from __future__ import annotations
@@ -548,6 +548,7 @@ def _fetch_object(organization_id: str, url: str) -> dict[str, Any]:
 def require_provider_permission(actor: Actor) -> None:
     """Raise Forbidden or FreshSignInRequired unless the actor may define identity providers now."""
     actor.require("settings:write")
+    actor.require("users:write")
     require_fresh_user_sign_in(actor)
 
 

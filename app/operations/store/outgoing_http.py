@@ -1,8 +1,8 @@
 """Requests to servers of third parties: https only, a checked address, no redirects, limited time and size (SF-2).
 
 A thread that waits for such a server handles no other request, so few may wait at a time, and further requests are
-rejected immediately (SF-4). One organization's slow servers never use all slots (P2). Fetches that a user waits for and
-background deliveries have separate slots.
+rejected immediately (SF-4). One organization's slow servers never use all slots (P2). Fetches that a user waits for,
+sign-ins with identity providers and background deliveries have separate slots.
 
 The HTTP library is loaded when the first request leaves: most workers never send one.
 """
@@ -93,7 +93,7 @@ def _refuse() -> OutgoingRequestFailed:
 
 # A lookup that timed out keeps its slot until the system gives up on it, which may take half a minute. An organization
 # needs as many slots as it can send requests.
-_lookup_slots = Slots(16, 6, _refuse, per_host=4)
+_lookup_slots = Slots(28, 12, _refuse, per_host=10)
 
 
 def resolve_host(organization_id: str, host: str, port: int, deadline: float) -> list[str]:
@@ -136,6 +136,7 @@ def _look_up(
 TOTAL_SECONDS = 5.0
 _fetch_slots = Slots(6, 3, _refuse, per_host=2)
 _delivery_slots = Slots(6, 3, _refuse, per_host=2)
+_sign_in_slots = Slots(12, 6, _refuse, per_host=6)
 
 
 class HttpResponse(Struct, frozen=True):
@@ -151,7 +152,6 @@ def get(
     *,
     organization_id: str,
     accept: str = "application/json",
-    headers: Mapping[str, str] | None = None,
     max_bytes: int = 65536,
     in_background: bool = False,
 ) -> HttpResponse:
@@ -161,20 +161,27 @@ def get(
     may not be called, and OutgoingRequestFailed if no complete response arrives in time.
     """
     slots = _delivery_slots if in_background else _fetch_slots
-    return _send(slots, organization_id, "GET", url, None, {"Accept": accept, **(headers or {})}, max_bytes)
+    return _send(slots, organization_id, "GET", url, None, {"Accept": accept}, max_bytes)
 
 
-def post_form(
+def request_for_sign_in(
     url: str,
     *,
     organization_id: str,
-    form: bytes,
     headers: Mapping[str, str],
+    form: bytes | None = None,
     max_bytes: int = 65536,
 ) -> HttpResponse:
-    """Send an encoded form while a user waits, and return a response of at most ``max_bytes``. Errors as in ``get``."""
-    sent = {**headers, "Content-Type": "application/x-www-form-urlencoded"}
-    return _send(_fetch_slots, organization_id, "POST", url, form, sent, max_bytes)
+    """Send a GET request, or a POST request with the encoded ``form``, to an identity provider while a user signs in.
+
+    Many users may sign in at once, so these requests have slots of their own. Return a response of at most
+    ``max_bytes``. Errors are those of ``get``.
+    """
+    sent = {"Accept": "application/json", **headers}
+    if form is None:
+        return _send(_sign_in_slots, organization_id, "GET", url, None, sent, max_bytes)
+    sent["Content-Type"] = "application/x-www-form-urlencoded"
+    return _send(_sign_in_slots, organization_id, "POST", url, form, sent, max_bytes)
 
 
 def post(

@@ -215,45 +215,51 @@ def complete_provider_sign_in(
     begun = _open(organization, answer.state)
     if begun is None or begun.provider_id != provider.public_id or begun.browser != _browser_digest(browser):
         return ProviderOutcome(ProviderRefused("expired"), {})
-    outcome = ProviderOutcome(None, begun.parameters, is_linking=begun.linking_user is not None)
     rate_limits.require_attempt_allowed(
         organization.id,
         "Too many sign-ins from your network. Try again later.",
         *network_limits(_PER_NETWORK, actor.ip_address, _PURPOSE),
     )
+    result = _complete(actor, organization, provider, begun, answer, browser, own_actor)
+    return ProviderOutcome(result, begun.parameters, is_linking=begun.linking_user is not None)
+
+
+def _complete(
+    actor: Actor,
+    organization: OrganizationSnapshot,
+    provider: IdentityProviderRecord,
+    begun: _Request,
+    answer: ProviderAnswer,
+    browser: Browser,
+    own_actor: Actor | None,
+) -> SignedIn | SecondStepRequired | ProviderRefused | None:
     expires_at = clock.now() + REQUEST_LIFETIME
     if not idempotency.claim(organization.id, _PURPOSE, "", begun.nonce, expires_at=expires_at):
-        return _with(outcome, ProviderRefused("expired"))
+        return ProviderRefused("expired")
     if answer.error:
         is_cancelled = answer.error in {"access_denied", "login_required", "interaction_required"}
         _log.info("identity provider %s answered %s", provider.public_id, answer.error[:40].encode())
-        return _with(outcome, ProviderRefused("cancelled" if is_cancelled else "failed"))
+        return ProviderRefused("cancelled" if is_cancelled else "failed")
     try:
         identity = _identify(provider, begun, answer)
     except (ProviderUnusable, OutgoingRequestFailed, OutgoingRequestBlocked, IdTokenInvalid) as error:
         _log.warning("a sign-in with identity provider %s failed: %s", provider.public_id, error)
-        return _with(outcome, ProviderRefused("failed"))
+        return ProviderRefused("failed")
     except Conflict as error:
-        return _with(outcome, _refused(error))
+        return _refused(error)
     if begun.must_be_fresh and not _is_fresh(identity, begun):
-        return _with(outcome, ProviderRefused("not_fresh"))
+        return ProviderRefused("not_fresh")
     if begun.linking_user is not None:
         own_id = own_actor.user_id if own_actor is not None else None
         if own_actor is None or own_id is None or begun.linking_user != public_id("usr", own_id):
-            return _with(outcome, ProviderRefused("expired"))
-        return _with(outcome, _link(own_actor, provider, identity))
+            return ProviderRefused("expired")
+        return _link(own_actor, provider, identity)
     if INVITATION in begun.parameters:
-        return _with(outcome, _accept_invitation(actor, organization, provider, begun, identity, browser))
+        return _accept_invitation(actor, organization, provider, begun, identity, browser)
     result = _sign_in(actor, organization, provider, begun, identity, browser)
     if isinstance(result, ProviderRefused):
         _record_failure(actor, provider, identity, result.reason)
-    return _with(outcome, result)
-
-
-def _with(
-    outcome: ProviderOutcome, result: SignedIn | SecondStepRequired | ProviderRefused | None
-) -> ProviderOutcome:
-    return ProviderOutcome(result, outcome.parameters, outcome.is_linking)
+    return result
 
 
 def _get_provider(organization: OrganizationSnapshot, slug: str) -> IdentityProviderRecord:
@@ -283,7 +289,7 @@ def _identify(provider: IdentityProviderRecord, begun: _Request, answer: Provide
         code_verifier=begun.code_verifier,
     )
     tokens = _load(
-        outgoing_http.post_form(
+        outgoing_http.request_for_sign_in(
             published.metadata.token_endpoint,
             organization_id=provider.organization_id,
             form=form,
@@ -324,7 +330,7 @@ def _read_userinfo(
     """Return the claims of the userinfo endpoint (section 5.3), or none if there is no such endpoint."""
     if published.metadata.userinfo_endpoint is None:
         return {}
-    reply = outgoing_http.get(
+    reply = outgoing_http.request_for_sign_in(
         published.metadata.userinfo_endpoint,
         organization_id=provider.organization_id,
         headers={"Authorization": f"Bearer {access_token}"},

@@ -60,6 +60,7 @@ ALGORITHMS = (
     "EdDSA",
 )
 _KINDS = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
+_KEY_MEMBERS = ("kty", "kid", "alg", "crv", "x", "y", "n", "e")
 _SLUG_PATTERN = r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?"
 _SLUG = re.compile(_SLUG_PATTERN)
 _ACCESS_TOKEN = re.compile(r"[\x21-\x7e]+")
@@ -298,6 +299,7 @@ def parse_keys(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return the public keys for signatures as a JWK Set; others are left out. Raises MetadataInvalid without any."""
     keys = document.get("keys")
     usable = [key for key in keys if _is_usable(key)] if isinstance(keys, list) else []
+    usable = [{name: key[name] for name in _KEY_MEMBERS if name in key} for key in usable]
     if not usable:
         raise MetadataInvalid("Its jwks_uri has no key for signatures.")
     return {"keys": usable}
@@ -368,7 +370,7 @@ def token_request(
         "redirect_uri": redirect_uri,
         "code_verifier": code_verifier,
     }
-    headers = {"Accept": "application/json"}
+    headers = {}
     if metadata.token_auth == "client_secret_basic":
         pair = f"{quote(client_id, safe='')}:{quote(client_secret, safe='')}"
         headers["Authorization"] = f"Basic {b64encode(pair.encode()).decode()}"

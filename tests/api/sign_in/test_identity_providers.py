@@ -252,3 +252,18 @@ def test_linked_account_is_listed_and_unlinked(
     assert (removed.status_code, removed.get_json()["data"]) == (200, shown)
     assert http.get(sessions, headers=token).get_json()["data"] == []
     assert http.get(address, headers=token).get_json()["data"] == []
+
+
+def test_changes_need_the_permission_to_change_users_too(
+    http: FlaskClient, token: dict[str, str], fake: FakeProvider, make: Factory, acme: Any
+) -> None:
+    address = made(http, token, fake).headers["Location"]
+    weak = bearer_header(make.bearer(acme, "settings:read", "settings:write"))
+    assert http.get(address, headers=weak).status_code == 200
+    answers = [
+        http.post(URL, json=fake.fields, headers=weak),
+        http.put(address, json={"link_users": True}, headers=weak),
+        http.delete(address, headers=weak),
+    ]
+    for answer in answers:
+        assert (answer.status_code, "users:write" in answer.text) == (403, True), answer.text
