@@ -21,11 +21,11 @@ from app.account.sign_in import continue_sign_in, current_browser, pending_reque
 from app.operations.authorization.authorization_requests import AuthorizationRequestRecord, RequestEnded
 from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.directory.snapshots import OrganizationSnapshot
-from app.operations.sign_in.identity_providers import ProviderUnusable
 from app.operations.sign_in.linked_identities import list_own_identities, unlink_own_identity
+from app.operations.sign_in.provider_answers import ProviderAnswer
+from app.operations.sign_in.provider_metadata import ProviderUnusable
 from app.operations.users.provider_sign_in import (
     INVITATION,
-    ProviderAnswer,
     ProviderOutcome,
     ProviderRefused,
     begin_linking,

@@ -351,7 +351,7 @@ def test_keys_of_others_and_weak_algorithms_are_refused_and_new_keys_found(
     # New keys are looked for once a minute at most.
     provider.fake.rotate_key()
     assert provider.sign_in(Visitor(provider.app)).status_code == 400
-    monkeypatch.setattr("app.operations.sign_in.identity_providers.KEY_REFRESH_INTERVAL", timedelta())
+    monkeypatch.setattr("app.operations.sign_in.provider_metadata.KEY_REFRESH_INTERVAL", timedelta())
     assert provider.sign_in(Visitor(provider.app)).status_code == 303
 
 

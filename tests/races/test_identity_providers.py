@@ -10,9 +10,9 @@ import pytest
 from flask import Flask
 
 from app.operations.sign_in.identity_providers import create_identity_provider
+from app.operations.sign_in.provider_answers import ProviderAnswer
 from app.operations.sign_in.sign_in import Browser
 from app.operations.users.provider_sign_in import (
-    ProviderAnswer,
     begin_provider_sign_in,
     complete_provider_sign_in,
 )

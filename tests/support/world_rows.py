@@ -18,11 +18,13 @@ from app.models.user import Registration
 from app.operations.audit import failed_requests, webhook_deliveries, webhooks
 from app.operations.audit.failed_requests import RejectedRequest
 from app.operations.directory.lookups import OrganizationSnapshot
-from app.operations.sign_in import identity_providers
+from app.operations.sign_in import identity_providers, provider_metadata
+from app.operations.sign_in.provider_metadata import Published
 from app.operations.store import clock
 from app.rules.actor import Actor
 from app.rules.errors import Cause
 from app.rules.identifiers import digest, new_id, parse_public_id, public_id
+from app.rules.sign_in.identity_providers import ProviderMetadata
 from tests.factories import MadeClient, MadeUser
 
 ISSUER = "https://idp.example"
@@ -63,7 +65,11 @@ def linked(actor: Actor, slug: str, user_id: str) -> tuple[str, str]:
 
     The organization may add more providers with ``ISSUER``, which answers nothing.
     """
-    identity_providers._checked.put(actor.organization_id, ISSUER, value=math.inf)
+    endpoints = {
+        name: f"{ISSUER}/{name}" for name in ("authorization_endpoint", "token_endpoint", "jwks_uri")
+    }
+    published = Published(ProviderMetadata(**endpoints), {"keys": []}, math.inf)
+    provider_metadata._published.put(actor.organization_id, ISSUER, value=published)
     fields = {"slug": slug, "name": "Example", "issuer": ISSUER, "client_id": "x", "client_secret": "x"}
     provider = identity_providers.create_identity_provider(actor, fields)
     now, row_id = clock.now(), new_id()

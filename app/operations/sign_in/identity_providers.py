@@ -6,8 +6,6 @@ users and, for a user, a recent sign-in.
 
 from __future__ import annotations
 
-import logging
-import time
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -17,7 +15,7 @@ from msgspec import Struct
 from sqlalchemy import ColumnElement, bindparam, delete, func, select, update
 
 from app.config import current
-from app.extensions import db, in_transaction
+from app.extensions import db
 from app.fast_path import cache_invalidation
 from app.fast_path.cache import BoundedCache
 from app.fast_path.cache_invalidation import CacheStamp
@@ -30,9 +28,9 @@ from app.operations.sign_in.passkeys import (
     any_user_has_passwordless_passkey,
     is_passkey_sign_in_available,
 )
+from app.operations.sign_in.provider_metadata import clear_published, require_usable_issuer
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
-from app.operations.store import audit, clock, keyring, outgoing_http
-from app.operations.store.outgoing_http import OutgoingRequestFailed
+from app.operations.store import audit, clock, keyring
 from app.operations.store.rows import Page, PageRequest, get_row, make_record, read_page
 from app.operations.store.transactions import (
     count_changed,
@@ -48,25 +46,13 @@ from app.rules.languages.translation import lazy_gettext
 from app.rules.sign_in.identity_providers import (
     DISABLED,
     ENABLED,
-    KEY_REFRESH_INTERVAL,
-    MAX_DOCUMENT_BYTES,
     MAX_PROVIDERS_PER_ORGANIZATION,
-    METADATA_LIFETIME,
-    RETRY_INTERVAL,
-    MetadataInvalid,
-    ProviderMetadata,
-    metadata_url,
-    parse_keys,
-    parse_metadata,
     validate_provider_fields,
 )
-from app.rules.store.outgoing_http import OutgoingRequestBlocked
-from app.rules.strict_json import InvalidJson, load_object
 from app.rules.versions import ExpectedVersion, is_expected
 
 PREFIX = "idp"
 _BATCH = 1000
-_log = logging.getLogger("gatehouse.sign_in")
 
 
 class IdentityProviderRecord(HasPublicId, Struct, frozen=True):
@@ -101,24 +87,12 @@ class IdentityProviderRecord(HasPublicId, Struct, frozen=True):
         return redirect_uri_of(organization.base_url, organization.slug, self.slug)
 
 
-class ProviderUnusable(Exception):
-    """The provider's metadata or keys could not be read. The message is for the log."""
-
-
 class OfferedProvider(Struct, frozen=True):
     """An enabled provider as the sign-in page shows it."""
 
     id: UUID
     slug: str
     name: str
-
-
-class Published(Struct, frozen=True):
-    """What a provider publishes, and when it was read, in seconds of the monotonic clock."""
-
-    metadata: ProviderMetadata
-    keys: Mapping[str, Any]
-    read_at: float
 
 
 _FIND_OFFERED = CompiledQuery(
@@ -129,21 +103,12 @@ _FIND_OFFERED = CompiledQuery(
     .order_by(IdentityProvider.name, IdentityProvider.id)
 )
 _offered: BoundedCache[tuple[tuple[OfferedProvider, ...], CacheStamp]] = BoundedCache(5_000)
-# Of each version of a provider, so that a changed issuer is never served by what the previous one published.
-_published: BoundedCache[Published] = BoundedCache(1_000)
-# When reading them failed, so that visitors of the sign-in page cannot make this server ask again and again.
-_failed: BoundedCache[float] = BoundedCache(1_000)
-# Issuers whose metadata were read a moment ago, before the transaction that stores them.
-_checked: BoundedCache[float] = BoundedCache(100)
-_CHECK_SECONDS = 60.0
 
 
 def clear_cached_providers() -> None:
     """Clear the caches of this process."""
     _offered.clear()
-    _published.clear()
-    _failed.clear()
-    _checked.clear()
+    clear_published()
 
 
 def redirect_uri_of(base_url: str, organization_slug: str, provider_slug: str) -> str:
@@ -235,7 +200,7 @@ def check_issuer(actor: Actor, sent: Mapping[str, Any]) -> None:
         values = validate_provider_fields(sent, is_new=True, allowed_hosts=current().outgoing_allowed_hosts)
     except InvalidInput:
         return
-    _require_usable_issuer(actor.organization_id, values["issuer"])
+    require_usable_issuer(actor.organization_id, values["issuer"])
 
 
 def create_identity_provider(actor: Actor, sent: Mapping[str, Any]) -> IdentityProviderRecord:
@@ -248,7 +213,7 @@ def create_identity_provider(actor: Actor, sent: Mapping[str, Any]) -> IdentityP
     """
     require_provider_permission(actor)
     values = validate_provider_fields(sent, is_new=True, allowed_hosts=current().outgoing_allowed_hosts)
-    _require_usable_issuer(actor.organization_id, values["issuer"])
+    require_usable_issuer(actor.organization_id, values["issuer"])
     return _create(actor, values)
 
 
@@ -297,7 +262,7 @@ def update_identity_provider(
     values = validate_provider_fields(sent, is_new=False, allowed_hosts=current().outgoing_allowed_hosts)
     before = get_identity_provider(actor, provider_id)
     if "issuer" in values and values["issuer"] != before.issuer:
-        _require_usable_issuer(actor.organization_id, values["issuer"])
+        require_usable_issuer(actor.organization_id, values["issuer"])
     return _update(actor, provider_id, values, expected_version)
 
 
@@ -474,75 +439,6 @@ def _exists(condition: ColumnElement[bool], organization_id: str) -> bool:
         .limit(1)
     )
     return found is not None
-
-
-def read_published(provider: IdentityProviderRecord, *, needs_new_keys: bool = False) -> Published:
-    """Return the provider's metadata and keys, at most a day old.
-
-    If they cannot be read, the last ones are used, and another attempt is made after ``RETRY_INTERVAL``.
-    ``needs_new_keys`` reads them again, at most once a minute. Call it outside of a transaction. Raises
-    ProviderUnusable if there are none.
-    """
-    key = (provider.organization_id, provider.id, provider.version)
-    known = _published.get(*key)
-    now = time.monotonic()
-    max_age = KEY_REFRESH_INTERVAL if needs_new_keys else METADATA_LIFETIME
-    if known is not None and now - known.read_at < max_age.total_seconds():
-        return known
-    failed_at = _failed.get(*key)
-    if failed_at is None or now - failed_at >= RETRY_INTERVAL.total_seconds():
-        try:
-            published = _fetch(provider.organization_id, provider.issuer)
-        except (OutgoingRequestFailed, OutgoingRequestBlocked, MetadataInvalid) as error:
-            _failed.put(*key, value=now)
-            _log.warning("the metadata of identity provider %s was not read: %s", provider.public_id, error)
-        else:
-            _published.put(*key, value=published)
-            return published
-    if known is None:
-        raise ProviderUnusable("its metadata could not be read a moment ago")
-    return known
-
-
-def _require_usable_issuer(organization_id: str, issuer: str) -> None:
-    checked_at = _checked.get(organization_id, issuer)
-    if checked_at is not None and time.monotonic() - checked_at < _CHECK_SECONDS:
-        return
-    if in_transaction():
-        raise InvalidInput("The provider's configuration could not be read. Try again.", field="issuer")
-    try:
-        _fetch(organization_id, issuer)
-    except (OutgoingRequestFailed, OutgoingRequestBlocked, MetadataInvalid) as error:
-        message = lazy_gettext(
-            "The provider's configuration at %(url)s can't be used: %(reason)s",
-            url=metadata_url(issuer),
-            reason=error.description,
-        )
-        raise InvalidInput(message, field="issuer", code="invalid_metadata") from error
-    _checked.put(organization_id, issuer, value=time.monotonic())
-
-
-def _fetch(organization_id: str, issuer: str) -> Published:
-    metadata = parse_metadata(_fetch_object(organization_id, metadata_url(issuer)), issuer)
-    keys = parse_keys(_fetch_object(organization_id, metadata.jwks_uri))
-    return Published(metadata, keys, time.monotonic())
-
-
-def _fetch_object(organization_id: str, url: str) -> dict[str, Any]:
-    reply = outgoing_http.get(
-        url,
-        organization_id=organization_id,
-        accept="application/json, application/jwk-set+json",
-        max_bytes=MAX_DOCUMENT_BYTES,
-    )
-    if reply.status != 200:
-        raise MetadataInvalid(
-            lazy_gettext("%(url)s answered with status %(status)s.", url=url, status=reply.status)
-        )
-    try:
-        return load_object(reply.body)
-    except InvalidJson as error:
-        raise MetadataInvalid(lazy_gettext("%(url)s is not a JSON object.", url=url)) from error
 
 
 def require_provider_permission(actor: Actor) -> None:

@@ -12,8 +12,7 @@ import secrets
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from functools import partial
-from typing import Any, Literal
+from typing import Literal
 from uuid import UUID
 
 import msgspec
@@ -26,12 +25,8 @@ from app.operations.directory.users import UserSnapshot, find_user_by_email, get
 from app.operations.sign_in.actor_access import has_special_role
 from app.operations.sign_in.identity_providers import (
     IdentityProviderRecord,
-    ProviderUnusable,
-    Published,
     find_enabled_provider,
     hold_provider,
-    read_client_secret,
-    read_published,
 )
 from app.operations.sign_in.linked_identities import (
     LinkedIdentityRecord,
@@ -39,9 +34,11 @@ from app.operations.sign_in.linked_identities import (
     link_identity,
     record_use,
 )
+from app.operations.sign_in.provider_answers import ProviderAnswer, redeem_answer
+from app.operations.sign_in.provider_metadata import ProviderUnusable, read_published
 from app.operations.sign_in.reauthentication import require_active_session, require_fresh_sign_in
 from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn, complete_first_factor
-from app.operations.store import audit, clock, idempotency, keyring, outgoing_http, rate_limits
+from app.operations.store import audit, clock, idempotency, keyring, rate_limits
 from app.operations.store.outgoing_http import OutgoingRequestFailed
 from app.operations.store.rate_limits import network_limits
 from app.operations.store.transactions import transaction
@@ -57,20 +54,13 @@ from app.rules.sealing import UnsealError
 from app.rules.sign_in.identity_providers import (
     AMR,
     LEEWAY,
-    MAX_DOCUMENT_BYTES,
     REQUEST_LIFETIME,
     IdTokenInvalid,
     ProviderIdentity,
-    UnknownKey,
     authorization_url,
-    is_access_token,
-    read_identity,
-    token_request,
-    verify_id_token,
 )
 from app.rules.sign_in.passwords import Lockout
 from app.rules.store.outgoing_http import OutgoingRequestBlocked
-from app.rules.strict_json import InvalidJson, load_object
 from app.rules.users.profile import MAX_NAME_LENGTH, is_domain_allowed
 
 _log = logging.getLogger("gatehouse.sign_in")
@@ -96,15 +86,6 @@ class ProviderRefused(Struct, frozen=True):
     """The reason why a sign-in with a provider was rejected."""
 
     reason: ProviderRefusalReason
-
-
-class ProviderAnswer(Struct, frozen=True):
-    """The parameters that a provider's answer has in the redirect URI (section 3.1.2.5, RFC 9207)."""
-
-    state: str = ""
-    code: str = ""
-    error: str = ""
-    issuer: str | None = None
 
 
 class ProviderOutcome(Struct, frozen=True):
@@ -170,7 +151,7 @@ def _begin(
     linking_user: UUID | None,
 ) -> str:
     provider = _get_provider(organization, provider_slug)
-    metadata = read_published(provider).metadata
+    metadata = read_published(provider.organization_id, provider.issuer).metadata
     begun = _Request(
         provider_id=provider.public_id,
         browser=_browser_digest(browser),
@@ -241,7 +222,7 @@ def _complete(
         _log.info("identity provider %s answered %s", provider.public_id, answer.error[:40].encode())
         return ProviderRefused("cancelled" if is_cancelled else "failed")
     try:
-        identity = _identify(provider, begun, answer)
+        identity = redeem_answer(provider, answer, nonce=begun.nonce, code_verifier=begun.code_verifier)
     except (ProviderUnusable, OutgoingRequestFailed, OutgoingRequestBlocked, IdTokenInvalid) as error:
         _log.warning("a sign-in with identity provider %s failed: %s", provider.public_id, error)
         return ProviderRefused("failed")
@@ -267,90 +248,6 @@ def _get_provider(organization: OrganizationSnapshot, slug: str) -> IdentityProv
     if provider is None:
         raise NotFound("There is no such identity provider.")
     return provider
-
-
-def _identify(provider: IdentityProviderRecord, begun: _Request, answer: ProviderAnswer) -> ProviderIdentity:
-    """Redeem the code and return who signed in.
-
-    Raises ProviderUnusable, OutgoingRequestFailed, OutgoingRequestBlocked, IdTokenInvalid, and Conflict if the provider
-    was deleted meanwhile.
-    """
-    published = read_published(provider)
-    if answer.issuer not in (
-        {provider.issuer} if published.metadata.sends_issuer else {None, provider.issuer}
-    ):
-        raise IdTokenInvalid("another issuer sent the answer")
-    form, headers = token_request(
-        published.metadata,
-        client_id=provider.client_id,
-        client_secret=read_client_secret(provider),
-        code=answer.code,
-        redirect_uri=provider.redirect_uri,
-        code_verifier=begun.code_verifier,
-    )
-    tokens = _load(
-        outgoing_http.request_for_sign_in(
-            published.metadata.token_endpoint,
-            organization_id=provider.organization_id,
-            form=form,
-            headers=headers,
-            max_bytes=MAX_DOCUMENT_BYTES,
-        ),
-        "the token endpoint",
-    )
-    claims = _verify(provider, published, tokens.get("id_token"), begun.nonce)
-    if "email" not in claims and is_access_token(tokens.get("access_token")):
-        described = _read_userinfo(provider, published, tokens["access_token"], claims["sub"])
-        claims |= {name: described.get(name) for name in ("email", "email_verified", "name")}
-    return read_identity(claims, trust_emails=provider.trust_emails)
-
-
-def _verify(
-    provider: IdentityProviderRecord, published: Published, id_token: Any, nonce: str
-) -> dict[str, Any]:
-    if not isinstance(id_token, str):
-        raise IdTokenInvalid("the token endpoint returned no ID token")
-    verify = partial(
-        verify_id_token,
-        id_token,
-        issuer=provider.issuer,
-        client_id=provider.client_id,
-        nonce=nonce,
-        now=clock.now(),
-    )
-    try:
-        return verify(keys=published.keys)
-    except UnknownKey:
-        return verify(keys=read_published(provider, needs_new_keys=True).keys)
-
-
-def _read_userinfo(
-    provider: IdentityProviderRecord, published: Published, access_token: str, subject: str
-) -> dict[str, Any]:
-    """Return the claims of the userinfo endpoint (section 5.3), or none if there is no such endpoint."""
-    if published.metadata.userinfo_endpoint is None:
-        return {}
-    reply = outgoing_http.request_for_sign_in(
-        published.metadata.userinfo_endpoint,
-        organization_id=provider.organization_id,
-        headers={"Authorization": f"Bearer {access_token}"},
-        max_bytes=MAX_DOCUMENT_BYTES,
-    )
-    claims = _load(reply, "the userinfo endpoint")
-    if claims.get("sub") != subject:
-        raise IdTokenInvalid("the userinfo endpoint describes another user")
-    return claims
-
-
-def _load(reply: outgoing_http.HttpResponse, source: str) -> dict[str, Any]:
-    try:
-        content = load_object(reply.body)
-    except InvalidJson as error:
-        raise IdTokenInvalid(f"{source} answered {reply.status} without a JSON object") from error
-    if reply.status != 200:
-        code = str(content.get("error"))[:40].encode()
-        raise IdTokenInvalid(f"{source} answered {reply.status} {code!r}")
-    return content
 
 
 def _is_fresh(identity: ProviderIdentity, begun: _Request) -> bool:

@@ -1,8 +1,8 @@
 """Second factors: TOTP and recovery codes, when an organization requires a second factor, and ``amr`` values.
 
-``amr`` lists the methods that were used (RFC 8176): ``pwd``, ``otp`` for an authenticator or recovery code (a
-one-time password), ``hwk`` or ``swk`` with ``user`` for a passkey, and ``mfa`` once two factors were
-combined.
+``amr`` lists the methods that were used (RFC 8176): ``pwd``, ``fed`` for an identity provider, ``otp`` for an
+authenticator or recovery code (a one-time password), ``hwk`` or ``swk`` with ``user`` for a passkey, and ``mfa`` once
+two factors were combined.
 """
 
 from __future__ import annotations

@@ -1,0 +1,120 @@
+"""Redeeming what an identity provider answers: token request, ID token and userinfo (OpenID Connect Core 1.0)."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from msgspec import Struct
+
+from app.operations.sign_in.identity_providers import IdentityProviderRecord, read_client_secret
+from app.operations.sign_in.provider_metadata import Published, read_published
+from app.operations.store import clock, outgoing_http
+from app.rules.sign_in.identity_providers import (
+    MAX_DOCUMENT_BYTES,
+    IdTokenInvalid,
+    ProviderIdentity,
+    UnknownKey,
+    is_access_token,
+    read_identity,
+    token_request,
+    verify_id_token,
+)
+from app.rules.strict_json import InvalidJson, load_object
+
+
+class ProviderAnswer(Struct, frozen=True):
+    """The parameters that a provider's answer has in the redirect URI (section 3.1.2.5, RFC 9207)."""
+
+    state: str = ""
+    code: str = ""
+    error: str = ""
+    issuer: str | None = None
+
+
+def redeem_answer(
+    provider: IdentityProviderRecord, answer: ProviderAnswer, *, nonce: str, code_verifier: str
+) -> ProviderIdentity:
+    """Redeem the code of the answer to a request with this ``nonce`` and ``code_verifier``, and return who signed in.
+
+    Call it outside of a transaction. Raises ProviderUnusable, OutgoingRequestFailed, OutgoingRequestBlocked,
+    IdTokenInvalid, and Conflict if the provider was deleted meanwhile.
+    """
+    published = read_published(provider.organization_id, provider.issuer)
+    if answer.issuer not in (
+        {provider.issuer} if published.metadata.sends_issuer else {None, provider.issuer}
+    ):
+        raise IdTokenInvalid("another issuer sent the answer")
+    form, headers = token_request(
+        published.metadata,
+        client_id=provider.client_id,
+        client_secret=read_client_secret(provider),
+        code=answer.code,
+        redirect_uri=provider.redirect_uri,
+        code_verifier=code_verifier,
+    )
+    tokens = _load(
+        outgoing_http.request_for_sign_in(
+            published.metadata.token_endpoint,
+            organization_id=provider.organization_id,
+            form=form,
+            headers=headers,
+            max_bytes=MAX_DOCUMENT_BYTES,
+        ),
+        "the token endpoint",
+    )
+    claims = _verify(provider, published, tokens.get("id_token"), nonce)
+    if "email" not in claims and is_access_token(tokens.get("access_token")):
+        described = _read_userinfo(provider, published, tokens["access_token"], claims["sub"])
+        claims |= {name: described.get(name) for name in ("email", "email_verified", "name")}
+    return read_identity(claims, trust_emails=provider.trust_emails)
+
+
+def _verify(
+    provider: IdentityProviderRecord, published: Published, id_token: Any, nonce: str
+) -> dict[str, Any]:
+    if not isinstance(id_token, str):
+        raise IdTokenInvalid("the token endpoint returned no ID token")
+    verify = partial(
+        verify_id_token,
+        id_token,
+        issuer=provider.issuer,
+        client_id=provider.client_id,
+        nonce=nonce,
+        now=clock.now(),
+    )
+    try:
+        return verify(keys=published.keys)
+    except UnknownKey:
+        return verify(
+            keys=read_published(provider.organization_id, provider.issuer, needs_new_keys=True).keys
+        )
+
+
+def _read_userinfo(
+    provider: IdentityProviderRecord, published: Published, access_token: str, subject: str
+) -> dict[str, Any]:
+    """Return the claims of the userinfo endpoint (section 5.3), or none if there is no such endpoint."""
+    if published.metadata.userinfo_endpoint is None:
+        return {}
+    reply = outgoing_http.request_for_sign_in(
+        published.metadata.userinfo_endpoint,
+        organization_id=provider.organization_id,
+        headers={"Authorization": f"Bearer {access_token}"},
+        max_bytes=MAX_DOCUMENT_BYTES,
+    )
+    claims = _load(reply, "the userinfo endpoint")
+    if claims.get("sub") != subject:
+        raise IdTokenInvalid("the userinfo endpoint describes another user")
+    return claims
+
+
+def _load(reply: outgoing_http.HttpResponse, source: str) -> dict[str, Any]:
+    try:
+        content = load_object(reply.body)
+    except InvalidJson as error:
+        raise IdTokenInvalid(f"{source} answered {reply.status} without a JSON object") from error
+    if reply.status != 200:
+        code = str(content.get("error"))[:40].encode()
+        raise IdTokenInvalid(f"{source} answered {reply.status} {code!r}")
+    return content
