@@ -15,6 +15,7 @@ from werkzeug.test import TestResponse
 
 from app.extensions import db
 from app.models.session import KnownBrowser
+from app.operations.sign_in.identity_providers import create_identity_provider
 from app.operations.sign_in.sessions import start_session
 from app.operations.store import clock
 from app.operations.users.invitations import create_invitation
@@ -25,6 +26,8 @@ from tests.factories import PASSWORD, MadeUser
 from tests.oauth.conftest import location
 from tests.support import world_rows
 from tests.support.authenticator import with_app
+from tests.support.https_server import reaching
+from tests.support.identity_provider import identity_provider
 from tests.support.request_world import SAME_ORIGIN, RequestWorld, ValidRequest, cookies_of, form_of
 from tests.support.security_key import Authenticator as SecurityKey
 
@@ -38,6 +41,7 @@ class AccountRequests(RequestWorld):
         yield from self._factor_pages()
         yield from self._sign_in_pages()
         yield from self._links()
+        yield from self._provider_pages()
 
     def _both(self, name: str, path: str, http: FlaskClient, /, **typed: Any) -> Iterator[ValidRequest]:
         """Return the page and its form, sent from the browser."""
@@ -195,6 +199,41 @@ class AccountRequests(RequestWorld):
         answer = http.post(f"{self.home}/login", data=form, headers=SAME_ORIGIN)
         assert answer.status_code == 303 and "sign_in=" in location(answer), location(answer)
         return http, location(answer)
+
+    def _provider_pages(self) -> Iterator[ValidRequest]:
+        """The pages of an identity provider, which accepts each code as often as it is sent."""
+        user, http, _ = self.signed_in(role=None)
+        base, begin = f"{self.home}/account/security/identities", f"{self.home}/login/with/answering"
+        config = self.app.config["GATEHOUSE"]
+        with identity_provider(reuses_codes=True) as fake:
+            self.app.config["GATEHOUSE"] = reaching(config, fake.server)
+            try:
+                with self.app.app_context():
+                    fields = fake.fields | {"slug": "answering", "create_users": True}
+                    provider = create_identity_provider(self.make.actor(self.organization), fields)
+                    identity = world_rows.linked_to(provider, user.id, "of the user")
+                cookies, visitor = cookies_of(http), self.app.test_client()
+                visitor.get(f"{self.home}/login")
+                begun = ValidRequest(
+                    "account.begin_provider_sign_in_action",
+                    "POST",
+                    begin,
+                    cookies_of(visitor),
+                    SAME_ORIGIN,
+                    form={},
+                )
+                yield begun
+                back = urlsplit(fake.authorize(location(begun.send(self.app))))
+                path = f"{back.path}?{back.query}"
+                yield ValidRequest("account.provider_callback", "GET", path, begun.cookies)
+                yield ValidRequest("account.identities_page", "GET", base, cookies)
+                for name, path in {
+                    "link_identity_action": f"{base}/link/answering",
+                    "unlink_identity_action": f"{base}/{identity}/remove",
+                }.items():
+                    yield ValidRequest(f"account.{name}", "POST", path, cookies, SAME_ORIGIN, form={})
+            finally:
+                self.app.config["GATEHOUSE"] = config
 
     def _links(self) -> Iterator[ValidRequest]:
         """The pages that links in emails lead to, and those that request one."""

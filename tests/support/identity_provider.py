@@ -25,7 +25,8 @@ class FakeProvider:
 
     ``claims`` are those of whoever signs in next, and ``changes`` replace members of the ID token, None removes one.
     ``header`` replaces members of its header, ``metadata`` those of the discovery document. ``userinfo`` are the claims
-    that only the userinfo endpoint has. ``error`` is returned in place of a code. ``on_token`` is called before a code
+    that only the userinfo endpoint has. ``error`` is returned in place of a code. With
+    ``reuses_codes``, a code can be redeemed again. ``on_token`` is called before a code
     is redeemed. ``asked`` lists the paths of all requests.
     """
 
@@ -44,6 +45,7 @@ class FakeProvider:
     userinfo: dict[str, Any] = field(default_factory=dict)
     answers: dict[str, Response] = field(default_factory=dict)
     error: str = ""
+    reuses_codes: bool = False
     access_token: str = "opaque"
     on_token: Callable[[], object] = lambda: None
     asked: list[str] = field(default_factory=list)
@@ -117,7 +119,7 @@ class FakeProvider:
 
     def _redeem(self, request: Request) -> Response:
         sent = {name: values[0] for name, values in parse_qs(request.body.decode()).items()}
-        begun = self._codes.pop(sent["code"], None)
+        begun = self._codes.get(sent["code"]) if self.reuses_codes else self._codes.pop(sent["code"], None)
         scheme, _, pair = request.headers.get("authorization", "").partition(" ")
         if scheme == "Basic":
             sent["client_id"], _, sent["client_secret"] = map(

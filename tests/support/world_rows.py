@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 from datetime import datetime, timedelta
+from uuid import UUID
 
 from sqlalchemy import insert, select
 
@@ -19,6 +20,7 @@ from app.operations.audit import failed_requests, webhook_deliveries, webhooks
 from app.operations.audit.failed_requests import RejectedRequest
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.sign_in import identity_providers, provider_metadata
+from app.operations.sign_in.identity_providers import IdentityProviderRecord
 from app.operations.sign_in.provider_metadata import Published
 from app.operations.store import clock
 from app.rules.actor import Actor
@@ -72,20 +74,27 @@ def linked(actor: Actor, slug: str, user_id: str) -> tuple[str, str]:
     provider_metadata._published.put(actor.organization_id, ISSUER, value=published)
     fields = {"slug": slug, "name": "Example", "issuer": ISSUER, "client_id": "x", "client_secret": "x"}
     provider = identity_providers.create_identity_provider(actor, fields)
-    now, row_id = clock.now(), new_id()
+    owner = parse_public_id("usr", user_id)
+    assert owner is not None
+    return provider.public_id, linked_to(provider, owner, slug)
+
+
+def linked_to(provider: IdentityProviderRecord, user_id: UUID, subject: str) -> str:
+    """Link an account at the provider to the user and return the id of the link."""
+    row_id = new_id()
     db.session.execute(
         insert(LinkedIdentity).values(
-            organization_id=actor.organization_id,
+            organization_id=provider.organization_id,
             id=row_id,
             provider_id=provider.id,
-            user_id=parse_public_id("usr", user_id),
-            subject=slug,
-            email=f"{slug}@idp.example",
-            created_at=now,
+            user_id=user_id,
+            subject=subject,
+            email="example@idp.example",
+            created_at=clock.now(),
         )
     )
     db.session.commit()
-    return provider.public_id, public_id("idn", row_id)
+    return public_id("idn", row_id)
 
 
 def granted(client: MadeClient, user: MadeUser, *, revoked: bool = False) -> str:

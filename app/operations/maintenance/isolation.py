@@ -18,6 +18,7 @@ from sqlalchemy import select, update
 from app.extensions import db
 from app.models.audit import OutboxMessage
 from app.models.base import Base
+from app.models.identity_provider import LinkedIdentity
 from app.models.organization import DELETED, Organization
 from app.operations.audit import webhook_deliveries, webhooks
 from app.operations.authorization import approval_requests, connected_apps, consents
@@ -38,6 +39,7 @@ from app.operations.mail.emails import seal_payload
 from app.operations.organizations import organizations, roles
 from app.operations.organizations.administrators import add_administrator
 from app.operations.organizations.organizations import insert_organization
+from app.operations.sign_in import identity_providers
 from app.operations.sign_in.passwords import hash_new_password
 from app.operations.sign_in.sessions import find_session
 from app.operations.sign_in.sign_in import Browser, SignedIn, sign_in
@@ -51,7 +53,8 @@ from app.operations.users.sign_up import REGISTRATION_MESSAGE
 from app.rules.actor import Actor
 from app.rules.directory.permissions import PERMISSIONS
 from app.rules.errors import DomainError, Unavailable
-from app.rules.identifiers import public_id
+from app.rules.identifiers import new_id, public_id
+from app.rules.sign_in.identity_providers import validate_provider_fields
 
 # Longer than any check takes. The organization is purged afterwards.
 _POSTPONEMENT = timedelta(days=1)
@@ -105,6 +108,7 @@ def create_pending_items(
         actor, file.read, file_format="csv", name=marker, is_foreground=True
     )
     import_uploads.confirm_upload(actor, upload, is_dry_run=True)
+    provider_id, identity_id = _create_identity(actor, marker, session.user_id)
     webhook_id, delivery_id = _create_webhook(actor, marker)
     holder = {"user_id": public_id("usr", session.user_id)}
     group = groups.create_group(actor, organization.slug, {"name": marker})
@@ -120,6 +124,8 @@ def create_pending_items(
         "consentId": connected_apps.list_user_consents(actor).items[0].public_id,
         "registrationId": registrations.list_registrations(actor).items[0].public_id,
         "revocationId": receipt.public_id or "",
+        "providerId": provider_id,
+        "identityId": identity_id,
         "importId": public_id("imp", upload.id),
         "webhookId": webhook_id,
         "deliveryId": delivery_id,
@@ -145,6 +151,34 @@ def _create_registration(organization: OrganizationSnapshot, marker: str, passwo
     registrations.process_registration(
         Message(organization.id, uuid4(), REGISTRATION_MESSAGE, "isolation check", payload, 1, now, now, now)
     )
+
+
+@transaction
+def _create_identity(actor: Actor, marker: str, user_id: UUID) -> tuple[str, str]:
+    """Create an identity provider, which no one can reach, and an account there that is linked to the user."""
+    fields = {
+        "slug": "isolation",
+        # Its button is on a public page.
+        "name": "Isolation check",
+        "issuer": "https://isolation.invalid",
+        "client_id": marker,
+        "client_secret": marker,
+    }
+    values = validate_provider_fields(fields, is_new=True, allowed_hosts=frozenset())
+    provider = identity_providers.store_identity_provider(actor, values)
+    identity_id = new_id()
+    db.session.add(
+        LinkedIdentity(
+            organization_id=actor.organization_id,
+            id=identity_id,
+            provider_id=provider.id,
+            user_id=user_id,
+            subject=marker,
+            email=f"{marker}@isolation.invalid",
+            created_at=clock.now(),
+        )
+    )
+    return provider.public_id, public_id("idn", identity_id)
 
 
 @transaction

@@ -40,7 +40,7 @@ from app.operations.store.transactions import (
     transaction,
 )
 from app.rules.actor import Actor
-from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
+from app.rules.errors import Conflict, InvalidInput, PreconditionFailed
 from app.rules.identifiers import HasPublicId, encode_uuid, new_id, parse_public_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.sign_in.identity_providers import (
@@ -214,11 +214,16 @@ def create_identity_provider(actor: Actor, sent: Mapping[str, Any]) -> IdentityP
     require_provider_permission(actor)
     values = validate_provider_fields(sent, is_new=True, allowed_hosts=current().outgoing_allowed_hosts)
     require_usable_issuer(actor.organization_id, values["issuer"])
-    return _create(actor, values)
+    return store_identity_provider(actor, values)
 
 
 @transaction
-def _create(actor: Actor, values: dict[str, Any]) -> IdentityProviderRecord:
+def store_identity_provider(actor: Actor, values: dict[str, Any]) -> IdentityProviderRecord:
+    """Store a provider with validated values, without reading its metadata.
+
+    The caller checks permissions. Raises Conflict as ``create_identity_provider`` does. Audit:
+    ``identity_provider.created``.
+    """
     # Lock the organization's row first, so that a concurrent request waits here and counts this provider too.
     touch_organization(actor.organization_id)
     existing = select(func.count()).where(IdentityProvider.organization_id == actor.organization_id)
@@ -381,7 +386,8 @@ def _delete_some_links(provider: IdentityProviderRecord) -> int:
 
 @transaction
 def _delete(actor: Actor, provider_id: str, expected_version: ExpectedVersion) -> IdentityProviderRecord:
-    row = _get_row(actor, provider_id)
+    # A sign-in holds the provider before it writes the link, so the provider is locked first here, too.
+    row = _get_row(actor, provider_id, hold=True)
     _require_version(row, expected_version)
     record, before = provider_record(row), _audit_fields(row)
     count_changed(
@@ -389,10 +395,7 @@ def _delete(actor: Actor, provider_id: str, expected_version: ExpectedVersion) -
             LinkedIdentity.organization_id == row.organization_id, LinkedIdentity.provider_id == row.id
         )
     )
-    if not count_changed(
-        delete(IdentityProvider).where(has_key(IdentityProvider, row.organization_id, row.id))
-    ):
-        raise NotFound("There is no such identity provider.")
+    count_changed(delete(IdentityProvider).where(has_key(IdentityProvider, row.organization_id, row.id)))
     _invalidate(record.organization_id)
     if record.is_enabled:
         _require_another_way(record.organization_id)
@@ -448,10 +451,11 @@ def require_provider_permission(actor: Actor) -> None:
     require_fresh_user_sign_in(actor)
 
 
-def _get_row(actor: Actor, provider_id: str) -> IdentityProvider:
+def _get_row(actor: Actor, provider_id: str, *, hold: bool = False) -> IdentityProvider:
     key = has_key(IdentityProvider, actor.organization_id, parse_public_id(PREFIX, provider_id))
+    statement = select(IdentityProvider).where(key)
     row: IdentityProvider = get_row(
-        select(IdentityProvider).where(key), "There is no such identity provider."
+        statement.with_for_update() if hold else statement, "There is no such identity provider."
     )
     return row
 
