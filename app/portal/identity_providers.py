@@ -85,7 +85,8 @@ class IdentityProviderForm(PageForm):
         description=lazy_gettext(
             "People who sign in with the email of an existing account sign in to that account, if the email is"
             " verified on both sides. Anyone who controls this email at the provider can then sign in as the user."
-            " Otherwise, users link their account themselves, under Security. Users with a role always do."
+            " Otherwise, users link their account themselves, under Security. Those with more permissions"
+            " than members always do."
         ),
     )
     trust_emails = BooleanField(
