@@ -84,6 +84,11 @@ def test_errors_are_shown_at_their_fields_in_the_language_of_the_page(
     page = ada.send(f"{URL}/new", **(fields | {"scopes": "openid", "slug": "example"}))
     assert page.status_code == 400 and 'href="#issuer"' in page.text
     assert "Die Metadaten nennen einen anderen Issuer: https://other.example." in ada.text
+    # The reason within the message is translated, too.
+    page = ada.send(
+        f"{URL}/new", **(fields | {"scopes": "openid", "slug": "example", "issuer": "https://localhost:1024"})
+    )
+    assert "ist nicht verwendbar" in page.text and "could not be reached" not in page.text
     assert database.count("identity_providers") == 0
 
 

@@ -15,7 +15,7 @@ from app.fast_path.cache import BoundedCache
 from app.operations.store import outgoing_http
 from app.operations.store.outgoing_http import OutgoingRequestFailed
 from app.rules.errors import InvalidInput
-from app.rules.languages.translation import lazy_gettext
+from app.rules.languages.translation import TranslatableString, lazy_gettext, lazy_value
 from app.rules.sign_in.identity_providers import (
     KEY_REFRESH_INTERVAL,
     MAX_DOCUMENT_BYTES,
@@ -102,9 +102,14 @@ def require_usable_issuer(organization_id: str, issuer: str) -> None:
         message = lazy_gettext(
             "The provider's configuration at %(url)s can't be used: %(reason)s",
             url=metadata_url(issuer),
-            reason=error.description,
+            reason=_as_value(error.description),
         )
         raise InvalidInput(message, field="issuer", code="invalid_metadata") from error
+
+
+def _as_value(description: str) -> str:
+    """Return the description as a parameter that is translated with the message around it."""
+    return description if isinstance(description, TranslatableString) else lazy_value(description)
 
 
 def _fetch(organization_id: str, issuer: str) -> Published:
