@@ -32,6 +32,7 @@ from app.operations.users.provider_sign_in import (
     begin_provider_sign_in,
     complete_provider_sign_in,
 )
+from app.rules.authorization.interaction import demands_new_sign_in
 from app.rules.errors import Conflict
 from app.web.browser_session import account_actor, anonymous_actor
 from app.web.forms import PageForm
@@ -48,7 +49,6 @@ def begin_provider_sign_in_action(organization: str, provider: str) -> Response:
     org = get_organization_by_slug(organization)
     pending = pending_request(org)
     sent = pending.sent if pending is not None else {}
-    prompts = sent.get("prompt", "").split()
     parameters = return_parameters()
     if INVITATION in request.form:
         parameters[INVITATION] = request.form[INVITATION]
@@ -59,8 +59,8 @@ def begin_provider_sign_in_action(organization: str, provider: str) -> Response:
             current_browser(org),
             parameters=parameters,
             login_hint=sent.get("login_hint", "")[:254],
-            must_be_fresh="reauthenticate" in parameters or "login" in prompts or "max_age" in sent,
-            selects_account="account" in parameters or "select_account" in prompts,
+            must_be_fresh="reauthenticate" in parameters or demands_new_sign_in(sent),
+            selects_account="account" in parameters or "select_account" in sent.get("prompt", "").split(),
         )
     except ProviderUnusable:
         return _refuse(org, provider, pending, "unavailable")

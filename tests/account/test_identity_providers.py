@@ -522,6 +522,26 @@ def test_sign_in_outlives_the_request_of_the_app(provider: Provider, visitor: Vi
     assert visitor.get(page.location + "/profile").status_code == 200
 
 
+@pytest.mark.parametrize("demand", [{"prompt": "login"}, {"max_age": "60"}, {"prompt": "create"}])
+def test_silent_sign_in_meets_no_demand_for_a_new_one(
+    provider: Provider, visitor: Visitor, make: Any, demand: dict[str, str]
+) -> None:
+    """SS-7: not if it was made beside the request of the app, which asks the provider to sign the user in again."""
+    provider.change(create_users=True)
+    provider.set_policy(registration={"mode": "open"})
+    client = make.client(provider.acme, redirect_uris=[REDIRECT_URI])
+    asked = visitor.http.get("/oauth/authorize", query_string={**request_of(client), **demand})
+    token = parse_qs(urlsplit(asked.location).query)["request"][0]
+    resume = f"/organizations/{provider.acme.slug}/oauth/authorize/resume"
+    provider.sign_in(visitor)
+    again = visitor.http.get(resume, query_string={"request": token})
+    assert urlsplit(again.location or "").path.rpartition("/")[2] in {"login", "register"}, again.text
+    done = provider.sign_in(visitor, request=token)
+    assert urlsplit(done.location).path == resume
+    asking = visitor.http.get(done.location)
+    assert asking.status_code == 200 and "consent" in asking.text
+
+
 def test_head_request_completes_nothing(provider: Provider, visitor: Visitor) -> None:
     provider.change(create_users=True)
     answer = provider.fake.authorize(provider.begin(visitor))

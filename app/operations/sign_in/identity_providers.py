@@ -1,4 +1,4 @@
-"""Identity providers of an organization: list, create, update and delete them, and read what they publish.
+"""Identity providers of an organization: list, create, update and delete them.
 
 Whoever defines a provider decides who can sign in as whom, so this requires the permissions to change settings and
 users and, for a user, a recent sign-in.

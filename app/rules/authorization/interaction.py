@@ -58,10 +58,9 @@ class Step(Enum):
 class SignIn(Struct, frozen=True):
     """A sign-in.
 
-    ``began_at`` is when the session was created, ``authenticated_at`` its ``auth_time``. ``selected``: the user
-    selected this account for this request. ``contexts`` are the context classes that it reached,
-    ``reachable_contexts`` those
-    that a new sign-in would reach with the user's second factor.
+    ``began_at`` is when the user signed in for the session, ``authenticated_at`` its ``auth_time``. ``selected``: the
+    user selected this account for this request. ``contexts`` are the context classes that it reached,
+    ``reachable_contexts`` those that a new sign-in would reach with the user's second factor.
     """
 
     began_at: datetime
@@ -87,6 +86,11 @@ class InteractionContext(Struct, frozen=True):
     is_hint_unknown: bool = False
     can_register: bool = False
     may_allow: bool = True
+
+
+def demands_new_sign_in(sent: Mapping[str, str]) -> bool:
+    """Return whether the parameters of a request ask for a new sign-in or may: by ``prompt`` or ``max_age``."""
+    return "max_age" in sent or not {"login", "create"}.isdisjoint(sent.get("prompt", "").split())
 
 
 def next_step(
