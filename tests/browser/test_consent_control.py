@@ -9,7 +9,7 @@ import pytest
 
 from app.operations.clients.clients import update_client
 from tests.browser.conftest import Pages
-from tests.browser.test_account_pages import THE_APP, authorize, caught
+from tests.browser.test_account_pages import authorize
 from tests.factories import Factory
 from tests.support.browser import NARROW, check, watched
 
@@ -35,7 +35,6 @@ def change(make: Factory, acme: Any, client: Any, **fields: Any) -> None:
 
 def test_consent_works_by_keyboard_only(pages: Pages, ada: Any, orchard: Any) -> None:
     """CO-1: Tab, Space, arrows and Enter; optional scopes start unchecked."""
-    seen = caught(pages.page, r"^https://orchard\.example/")
     page = pages.open(authorize(orchard, CALLBACK))
     pages.sign_in(ada)
     page.wait_for_selector("#consent-allow")
@@ -53,8 +52,8 @@ def test_consent_works_by_keyboard_only(pages: Pages, ada: Any, orchard: Any) ->
             break
     assert page.is_checked("#scope-email") and page.input_value("#lasts") == "today"
     page.keyboard.press("Enter")
-    page.wait_for_function(THE_APP)
-    assert "code" in parse_qs(urlsplit(seen[0]).query)
+    page.wait_for_url("https://orchard.example/**")
+    assert "code" in parse_qs(urlsplit(page.url).query)
     page = pages.open("account/apps")
     assert "expires in 24 hours" in page.inner_text(".list") and "email" in page.inner_text(".list")
 
@@ -62,11 +61,10 @@ def test_consent_works_by_keyboard_only(pages: Pages, ada: Any, orchard: Any) ->
 def test_changed_app_shows_what_is_different(
     pages: Pages, make: Factory, acme: Any, ada: Any, orchard: Any
 ) -> None:
-    caught(pages.page, r"^https://orchard\.example/")
     page = pages.open(authorize(orchard, CALLBACK))
     pages.sign_in(ada)
     page.click("#consent-allow")
-    page.wait_for_function(THE_APP)
+    page.wait_for_url("https://orchard.example/**")
     change(make, acme, orchard, name="Your Bank", tos_uri="https://orchard.example/terms")
     page = pages.open(authorize(orchard, CALLBACK))
     words = page.inner_text("#client-changes")
@@ -78,15 +76,14 @@ def test_member_requests_approval_and_continues_after_it(
     chromium: Any, live_server: Any, pages: Pages, make: Factory, acme: Any, ada: Any, orchard: Any
 ) -> None:
     change(make, acme, orchard, approval="review")
-    seen = caught(pages.page, r"^https://orchard\.example/")
     page = pages.open(authorize(orchard, CALLBACK))
     pages.sign_in(ada)
     page.fill("#reason", "To plan the harvest")
     page.click("#client-request-send")
     page.wait_for_selector("#client-request-waiting")
     page.click("#consent-deny")
-    page.wait_for_function(THE_APP)
-    assert parse_qs(urlsplit(seen[0]).query)["error"] == ["access_denied"]
+    page.wait_for_url("https://orchard.example/**")
+    assert parse_qs(urlsplit(page.url).query)["error"] == ["access_denied"]
     boss = make.user(acme, role="admin")
     with watched(chromium) as context:
         admin = Pages(context.new_page(), live_server.url, acme)
@@ -100,7 +97,7 @@ def test_member_requests_approval_and_continues_after_it(
     page = pages.open(authorize(orchard, CALLBACK))
     assert "Reviewed by Acme" in page.inner_text("main")
     page.click("#consent-allow")
-    page.wait_for_function(THE_APP)
+    page.wait_for_url("https://orchard.example/**")
 
 
 def test_every_page_is_accessible_and_fits_its_screen(
@@ -119,14 +116,13 @@ def test_every_page_is_accessible_and_fits_its_screen(
     with watched(chromium, **NARROW) as context:
         page = context.new_page()
         pages = Pages(page, live_server.url, acme)
-        caught(page, r"^https://orchard\.example/")
         pages.open(authorize(orchard, CALLBACK))
         pages.sign_in(ada)
         page.wait_for_selector("#consent-allow")
         check(page)
         page.select_option("#lasts", "today")
         page.click("#consent-allow")
-        page.wait_for_function(THE_APP)
+        page.wait_for_url("https://orchard.example/**")
         change(
             make, acme, orchard, name="Orchard Two", logo_uri=None, redirect_uris=[CALLBACK, f"{CALLBACK}/2"]
         )

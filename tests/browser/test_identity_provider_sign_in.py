@@ -70,7 +70,7 @@ def test_another_organization_signs_users_in(
             },
         )
     try:
-        with watched(chromium, ignore_https_errors=True) as browser:
+        with watched(chromium) as browser:
             page = browser.new_page()
             page.goto(
                 f"{home}/oauth/authorize?response_type=code&scope=openid&client_id={app.client_id}&state=x"
@@ -87,7 +87,7 @@ def test_another_organization_signs_users_in(
             assert grace.email in page.inner_text("body")
             page.click("button:has-text('Allow')")
             page.wait_for_url("**/healthz?*code=*")
-        with watched(chromium, ignore_https_errors=True) as browser:
+        with watched(chromium) as browser:
             page = browser.new_page()
             page.goto(f"{home}/account/security/identities")
             sign_in(page, ada.email)

@@ -14,6 +14,7 @@ from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import Browser, BrowserContext, sync_playwright
 
 from tests.factories import PASSWORD
+from tests.support.https_server import Response, https_server
 
 # Return null until the page has loaded, then the elements that overflow on the right.
 _TOO_WIDE = """() => {
@@ -62,6 +63,8 @@ _AUDIT = """async (known) => {
   }
   return [violations, [...sufficient]]
 }"""
+# The first is Chromium without windows, and needs half as much of the processor.
+PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 _known_combinations: set[str] = set()
 _pictures = itertools.count(1)
 NARROW: dict[str, Any] = {"color_scheme": "dark", "viewport": {"width": 320, "height": 800}}
@@ -70,17 +73,21 @@ WIDE: dict[str, Any] = {"color_scheme": "light", "viewport": {"width": 1280, "he
 
 def program() -> str:
     """Return the path of Chromium, or raise an error with the installation command."""
-    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    found = next(filter(None, map(shutil.which, PROGRAMS)), None)
     if found is None:
-        raise RuntimeError("Chromium not found. Type: sudo apt-get install -y chromium fonts-dejavu-core")
+        raise RuntimeError(
+            f"Chromium not found. Type: sudo apt-get install -y {PROGRAMS[0]} fonts-dejavu-core"
+        )
     return found
 
 
 @contextmanager
 def started() -> Iterator[Browser]:
-    """Start Chromium."""
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program(), args=["--no-sandbox"])
+    """Start Chromium, for which every address that ends with .example is an app that shows its title."""
+    app = Response(200, b"<title>the app</title>", {"Content-Type": "text/html"})
+    with https_server(lambda _request: app) as server, sync_playwright() as playwright:
+        apps = f"--host-resolver-rules=MAP *.example:443 127.0.0.1:{server.port}"
+        browser = playwright.chromium.launch(executable_path=program(), args=["--no-sandbox", apps])
         yield browser
         browser.close()
 
@@ -89,7 +96,7 @@ def started() -> Iterator[Browser]:
 def watched(chromium: Browser, **options: Any) -> Iterator[BrowserContext]:
     """Return a new context; script errors and blocked resources on its pages fail the test at the end."""
     complaints: list[str] = []
-    context = chromium.new_context(**options)
+    context = chromium.new_context(ignore_https_errors=True, **options)
     # A busy machine is not a fault of the page.
     context.set_default_timeout(30_000)
 

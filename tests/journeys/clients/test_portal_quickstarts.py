@@ -196,7 +196,7 @@ def test_browser_quickstart_signs_a_user_in(
     node_server: LiveServer, tmp_path: Path, chromium: Any, path: str
 ) -> None:
     printed = Printed(node_server, tmp_path, "spa", "browser", type="spa", path=path)
-    with printed.serving(), watched(chromium, ignore_https_errors=True) as context:
+    with printed.serving(), watched(chromium) as context:
         page = context.new_page()
         page.goto(printed.redirect_uri)
         page.wait_for_function("document.querySelector('#profile').textContent === 'Not signed in'")

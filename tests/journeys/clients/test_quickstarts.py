@@ -50,7 +50,7 @@ def test_quickstart_in_the_browser_signs_in_refreshes_and_signs_out(
     )
     with (
         running(node_server, files, "oidc_client_ts") as app,
-        watched(chromium, ignore_https_errors=True) as context,
+        watched(chromium) as context,
     ):
         settings = {"authority": app.user.organization.issuer, "client_id": app.client.client_id}
         (app.folder / "settings.json").write_text(json.dumps(settings))
