@@ -6,7 +6,7 @@ import contextlib
 import sqlite3
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -125,6 +125,10 @@ class Database(ABC):
             cursor.execute(statement, values)
             return list(cursor.fetchall())
 
+    @abstractmethod
+    def query_each(self, statements: Sequence[str]) -> list[list[tuple[Any, ...]]]:
+        """Return the rows of each raw statement."""
+
     def count(self, table: str) -> int:
         """Return the number of rows in the table."""
         return int(self.query(f"SELECT COUNT(*) FROM {table}")[0][0])
@@ -135,7 +139,7 @@ class Database(ABC):
 
     @contextlib.contextmanager
     def _resetting(self) -> Iterator[Any]:
-        """Yield a connection that finds, deletes and restores rows."""
+        """Yield a connection that reads, deletes and restores rows."""
         with contextlib.closing(self.connect()) as connection:
             yield connection
 
@@ -166,6 +170,16 @@ class MariaDBDatabase(Database):
 
     def connect(self) -> Any:
         return self.server.connect(self.name)
+
+    def query_each(self, statements: Sequence[str]) -> list[list[tuple[Any, ...]]]:
+        # All in one packet.
+        with contextlib.closing(self.connect()) as connection:
+            cursor = connection.cursor()
+            cursor.execute("; ".join(statements))
+            found = [list(cursor.fetchall())]
+            while cursor.nextset():
+                found.append(list(cursor.fetchall()))
+            return found
 
     def _statements(self) -> list[str]:
         shown = (self.query(f"SHOW CREATE TABLE {table}")[0][1] for table in [*self._tables, _KEPT])
@@ -204,6 +218,10 @@ class SQLiteDatabase(Database):
     def fill(self, contents: Contents) -> None:
         self.query("PRAGMA journal_mode = WAL")
         super().fill(contents)
+
+    def query_each(self, statements: Sequence[str]) -> list[list[tuple[Any, ...]]]:
+        with self._resetting() as connection:
+            return [connection.execute(statement).fetchall() for statement in statements]
 
     def _statements(self) -> list[str]:
         # Indexes after their tables.

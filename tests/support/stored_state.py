@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Collection
 from typing import Any
 
+from sqlalchemy import Table
+
 from app.models import Base
 from tests.support.cut_connections import Cuts
 from tests.support.databases import Database
@@ -46,16 +48,13 @@ class StateKeeper:
 
 def read_state(database: Database) -> State:
     """Return every row."""
+    tables = Base.metadata.tables.values()
+    found = database.query_each([f"SELECT {_columns(table, database)} FROM {table.name}" for table in tables])
     state: State = {}
-    with contextlib.closing(database.connect()) as connection:
-        cursor = connection.cursor()
-        for name, table in Base.metadata.tables.items():
-            columns = [column.name for column in table.columns]
-            keys = [columns.index(column.name) for column in table.primary_key]
-            cursor.execute(
-                f"SELECT {', '.join(f'{_quote(column, database)}' for column in columns)} FROM {name}"
-            )
-            state[name] = {tuple(row[key] for key in keys): tuple(row) for row in cursor.fetchall()}
+    for table, rows in zip(tables, found, strict=True):
+        names = table.columns.keys()
+        keys = [names.index(column.name) for column in table.primary_key]
+        state[table.name] = {tuple(row[key] for key in keys): tuple(row) for row in rows}
     return state
 
 
@@ -100,13 +99,12 @@ def put_back(database: Database, before: State, after: State) -> None:
             cursor.execute(f"DELETE FROM {name}")
             rows = list(before[name].values())
             if rows:
-                columns = ", ".join(
-                    _quote(column.name, database) for column in Base.metadata.tables[name].columns
-                )
+                columns = _columns(Base.metadata.tables[name], database)
                 marks = ", ".join([database.mark] * len(rows[0]))
                 cursor.executemany(f"INSERT INTO {name} ({columns}) VALUES ({marks})", rows)
         cursor.execute("COMMIT")
 
 
-def _quote(column: str, database: Database) -> str:
-    return f"`{column}`" if database.engine == "mariadb" else f'"{column}"'
+def _columns(table: Table, database: Database) -> str:
+    quote = "`" if database.engine == "mariadb" else '"'
+    return ", ".join(f"{quote}{column.name}{quote}" for column in table.columns)
