@@ -110,6 +110,17 @@ class _Request(Struct, frozen=True):
     linking_user: str | None = None
 
 
+class _Arrival(Struct, frozen=True):
+    """An anonymous user, the request that began the sign-in, and whom the provider says that it is."""
+
+    actor: Actor
+    browser: Browser
+    organization: OrganizationSnapshot
+    provider: IdentityProviderRecord
+    begun: _Request
+    identity: ProviderIdentity
+
+
 def begin_provider_sign_in(
     organization: OrganizationSnapshot,
     provider_slug: str,
@@ -235,9 +246,10 @@ def _complete(
         if own_actor is None or own_id is None or begun.linking_user != public_id("usr", own_id):
             return ProviderRefused("expired")
         return _link(own_actor, provider, identity)
+    arrival = _Arrival(actor, browser, organization, provider, begun, identity)
     if INVITATION in begun.parameters:
-        return _accept_invitation(actor, organization, provider, begun, identity, browser)
-    result = _sign_in(actor, organization, provider, begun, identity, browser)
+        return _accept_invitation(arrival)
+    result = _sign_in(arrival)
     if isinstance(result, ProviderRefused):
         _record_failure(actor, provider, identity, result.reason)
     return result
@@ -276,23 +288,16 @@ def _link(
 
 
 @transaction
-def _accept_invitation(
-    actor: Actor,
-    organization: OrganizationSnapshot,
-    provider: IdentityProviderRecord,
-    begun: _Request,
-    identity: ProviderIdentity,
-    browser: Browser,
-) -> SignedIn | SecondStepRequired | ProviderRefused:
+def _accept_invitation(arrival: _Arrival) -> SignedIn | SecondStepRequired | ProviderRefused:
     """Create the invited user, who signs in with this account from now on, whatever its email."""
-    if find_identity(provider, identity.subject) is not None:
+    identity = arrival.identity
+    if find_identity(arrival.provider, identity.subject) is not None:
         return ProviderRefused("taken")
-    user_id = accept_invitation(begun.parameters[INVITATION], name=_name_of(identity), password_hash=None)
-    user = get_user(organization.id, user_id)
-    link_identity(actor.as_user(user.id, user.email), provider, user, identity)
-    return complete_first_factor(
-        actor, organization, user.id, amr=(AMR,), browser=browser, authenticated_at=identity.authenticated_at
-    )
+    token = arrival.begun.parameters[INVITATION]
+    user_id = accept_invitation(token, name=_name_of(identity), password_hash=None)
+    user = get_user(arrival.organization.id, user_id)
+    link_identity(arrival.actor.as_user(user.id, user.email), arrival.provider, user, identity)
+    return _complete_first_factor(arrival, user, identity.authenticated_at)
 
 
 def _name_of(identity: ProviderIdentity) -> str:
@@ -300,52 +305,44 @@ def _name_of(identity: ProviderIdentity) -> str:
     return identity.name if text_problem(identity.name, max_length=MAX_NAME_LENGTH) is None else ""
 
 
-def _sign_in(
-    actor: Actor,
-    organization: OrganizationSnapshot,
-    provider: IdentityProviderRecord,
-    begun: _Request,
-    identity: ProviderIdentity,
-    browser: Browser,
-    *,
-    is_retry: bool = False,
-) -> SignedIn | SecondStepRequired | ProviderRefused:
+def _sign_in(arrival: _Arrival, *, is_retry: bool = False) -> SignedIn | SecondStepRequired | ProviderRefused:
     try:
-        return _sign_in_or_create(actor, organization, provider, begun, identity, browser)
+        return _sign_in_or_create(arrival)
     except Conflict as error:
         if is_retry:
             return _refused(error)
     # Another request may have created or linked the user at the same moment.
-    return _sign_in(actor, organization, provider, begun, identity, browser, is_retry=True)
+    return _sign_in(arrival, is_retry=True)
 
 
 @transaction
-def _sign_in_or_create(
-    actor: Actor,
-    organization: OrganizationSnapshot,
-    provider: IdentityProviderRecord,
-    begun: _Request,
-    identity: ProviderIdentity,
-    browser: Browser,
-) -> SignedIn | SecondStepRequired | ProviderRefused:
+def _sign_in_or_create(arrival: _Arrival) -> SignedIn | SecondStepRequired | ProviderRefused:
+    organization, provider, identity = arrival.organization, arrival.provider, arrival.identity
     linked = find_identity(provider, identity.subject)
     user = _user_of(organization, provider, linked, identity)
     if isinstance(user, ProviderRefused):
         return user
     if linked is None:
-        link_identity(actor.as_user(user.id, user.email), provider, user, identity)
+        link_identity(arrival.actor.as_user(user.id, user.email), provider, user, identity)
     else:
         hold_user(organization.id, user.id)
         hold_provider(provider)
         if not record_use(linked, organization.id, identity.email):
             return ProviderRefused("no_account")
+    signed_in_at = clock.now() if arrival.begun.must_be_fresh else identity.authenticated_at
+    return _complete_first_factor(arrival, user, signed_in_at)
+
+
+def _complete_first_factor(
+    arrival: _Arrival, user: UserSnapshot, authenticated_at: datetime | None
+) -> SignedIn | SecondStepRequired:
     return complete_first_factor(
-        actor,
-        organization,
+        arrival.actor,
+        arrival.organization,
         user.id,
         amr=(AMR,),
-        browser=browser,
-        authenticated_at=clock.now() if begun.must_be_fresh else identity.authenticated_at,
+        browser=arrival.browser,
+        authenticated_at=authenticated_at,
     )
 
 
