@@ -13,7 +13,6 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from zlib import crc32
 
 import pytest
 
+from tests.support import slow_tests
 from tests.support.cases import LIMIT
 from tests.support.mariadb import MariaDB
 from tests.support.servers import LiveServer
@@ -51,7 +51,12 @@ _rows = pytest.StashKey[int | None]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--db", choices=(*ENGINES, "both"), default="both", help="engines of the database tests")
-    parser.addoption("--cases", type=int, help="run at most so many cases of each parametrized test")
+    parser.addoption(
+        "--quick", action="store_true", help="the first case of each test, without those in slow.txt"
+    )
+    parser.addoption(
+        "--list-slow", action="store_true", help="the first case of each test, to write slow.txt"
+    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -81,16 +86,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         ):
             item.add_marker("either")
     left_out: set[pytest.Item] = set()
-    cases = config.getoption("--cases")
+    is_listing = config.getoption("--list-slow")
+    is_quick = is_listing or config.getoption("--quick")
     if config.getoption("--db") == "both":
         left_out |= {item for item in items if _is_for_the_other_engine(item)}
-    if cases is not None:
-        left_out |= set(_beyond_the_first_cases(items, cases))
+    if is_quick:
+        left_out |= set(_beyond_the_first_cases(items, set() if is_listing else slow_tests.listed()))
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = _longest_first([item for item in items if item not in left_out])
     for item in items:
         has_all_rows = config.getoption("--db") != "both" or _has_all_rows(item)
-        item.stash[_rows] = cases if has_all_rows else 1
+        item.stash[_rows] = 1 if is_quick or not has_all_rows else None
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -117,14 +123,13 @@ def _longest_first(items: list[pytest.Item]) -> list[pytest.Item]:
     return sorted(items, key=place)
 
 
-def _beyond_the_first_cases(items: list[pytest.Item], cases: int) -> Iterator[pytest.Item]:
-    """All but the first cases of each parametrized test; the cases of one test follow each other."""
-    seen: Counter[str] = Counter()
+def _beyond_the_first_cases(items: list[pytest.Item], done: set[str]) -> Iterator[pytest.Item]:
+    """All cases of the tests that are ``done``, and all but the first of the others; they follow each other."""
     for item in items:
-        name = item.nodeid.partition("[")[0]
-        seen[name] += 1
-        if seen[name] > cases:
+        name = slow_tests.name_of(item.nodeid)
+        if name in done:
             yield item
+        done.add(name)
 
 
 def _engine_of(item: pytest.Item) -> str | None:
@@ -132,7 +137,7 @@ def _engine_of(item: pytest.Item) -> str | None:
 
 
 def _is_first_case(item: pytest.Item, first_cases: dict[tuple[str, str | None], pytest.Item]) -> bool:
-    name = item.nodeid.partition("[")[0]
+    name = slow_tests.name_of(item.nodeid)
     return first_cases.setdefault((name, _engine_of(item)), item) is item
 
 
@@ -174,6 +179,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput") and not config.option.basetemp:
         config.stash[_folder] = _new_folder("pytest")
         config.option.basetemp = config.stash[_folder] / "base"
+    if not hasattr(config, "workerinput") and config.getoption("--list-slow"):
+        config.pluginmanager.register(slow_tests.Clock())
     # With several workers the controller starts the server that they share while they import. With --db sqlite few
     # tests need one, if any.
     needs_server = config.getoption("--db") != "sqlite" and config.getoption("numprocesses", default=None)
