@@ -217,7 +217,7 @@ EFFECTS: dict[str, Effect] = {
         [(30 * DAY, {"active"}), (10 * DAY, {"active", "next"})],
         {"oauth.access_token.format": "jwt", "oauth.signing.algorithm": "ES256"},
     ),
-    "limits.emails_per_hour": (_sends_an_email, [(20, True), (10, False)], {}),
+    "limits.emails_per_hour": (_sends_an_email, [(1000, True), (10, False)], {}),
     "audit.retention_days": (_shows_old_event, [(60, 200), (30, 404)], {}),
     "audit.failed_requests": (_keeps_refusals, [(False, False), (True, True)], {}),
     "audit.log_retention_days": (_shows_old_refusal, [(10, True), (3, False)], {}),
