@@ -4,7 +4,7 @@
 say() { printf '%s\n' "$*" >&2; }
 
 # The system's own Python comes before another one on the PATH: the packages below belong to it, and distributions
-# compile it with profile-guided optimization. One that pyenv compiles takes 1.3 to 1.5 times as long.
+# compile it with profile-guided optimization. One that pyenv compiles may take 1.5 times as long.
 python=/usr/bin/python3
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || python=python3
 

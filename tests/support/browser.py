@@ -63,7 +63,7 @@ _AUDIT = """async (known) => {
   }
   return [violations, [...sufficient]]
 }"""
-# The first is Chromium without windows, and needs half as much of the processor.
+# The first is Chromium without windows, which needs two thirds of the processor time.
 PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 _known_combinations: set[str] = set()
 _pictures = itertools.count(1)

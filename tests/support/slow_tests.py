@@ -24,7 +24,7 @@ def listed() -> set[str]:
 
 
 class Clock:
-    """A plugin that writes the list after the run."""
+    """A plugin that writes the list after a run without failures."""
 
     def __init__(self) -> None:
         self._seconds: Counter[str] = Counter()
@@ -33,6 +33,8 @@ class Clock:
         if report.when != "setup" or report.duration < SETUP_SECONDS:
             self._seconds[name_of(report.nodeid)] += report.duration
 
-    def pytest_sessionfinish(self) -> None:
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        if exitstatus != 0:
+            return
         slow = sorted(name for name, seconds in self._seconds.items() if seconds > SLOW_SECONDS)
         _LIST.write_text("".join(f"{name}\n" for name in slow))
