@@ -193,6 +193,7 @@ def test_every_page_is_accessible_and_fits_its_screen(
             _check(pages.open(path))
         pages.open("login")
         pages.sign_in(ada, "wrong")
+        pages.page.wait_for_selector("#refusal")
         _check(pages.page)
         pages.sign_in(ada)
         pages.page.wait_for_url("**/profile")
