@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from flask import Flask
 from werkzeug.test import TestResponse
 
+from app.operations.sign_in.identity_providers import clear_cached_providers, create_identity_provider
+from tests.account.providers import Provider
 from tests.factories import PASSWORD
+from tests.support.https_server import reaching
+from tests.support.identity_provider import identity_provider
 
 _TOKEN = re.compile(r'name="csrf_token" value="([^"]+)"')
 SAME_ORIGIN = {"Sec-Fetch-Site": "same-origin"}
@@ -60,3 +65,15 @@ def visitor(app: Flask) -> Visitor:
 def acme(make: Any) -> Any:
     """Create an organization."""
     return make.organization(name="Acme", settings={"authentication": {"lockout": {"max_failures": 3}}})
+
+
+@pytest.fixture
+def provider(app: Flask, make: Any, acme: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
+    """Return the identity provider of ``acme``."""
+    clear_cached_providers()
+    with identity_provider() as fake:
+        monkeypatch.setitem(app.config, "GATEHOUSE", reaching(app.config["GATEHOUSE"], fake.server))
+        admin = make.actor(acme, user=make.user(acme, role="admin"))
+        with app.app_context():
+            record = create_identity_provider(admin, fake.fields)
+        yield Provider(app, make, acme, fake, record, admin)

@@ -28,7 +28,7 @@ TABLE = written("pages")
 ELSEWHERE = {
     "account.passkey_page": "tests/account/test_passkeys.py",
     "account.remove_passkey_action": "tests/account/test_passkeys.py",
-    "account.unlink_identity_action": "tests/account/test_identity_providers.py",
+    "account.unlink_identity_action": "tests/account/test_linked_identities.py",
     "account.verify_email_page": "tests/account/test_confirm.py",
     "portal.playground_run": "tests/portal/playground/test_rights.py",
     "account.remove_browser": "tests/account/test_activity.py",
