@@ -91,7 +91,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("--db") == "both":
         left_out |= {item for item in items if _is_for_the_other_engine(item)}
     if is_quick:
-        left_out |= set(_beyond_the_first_cases(items, set() if is_listing else slow_tests.listed()))
+        left_out |= set(_left_out_of_quick_runs(items, set() if is_listing else slow_tests.listed()))
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = _longest_first([item for item in items if item not in left_out])
     for item in items:
@@ -123,13 +123,14 @@ def _longest_first(items: list[pytest.Item]) -> list[pytest.Item]:
     return sorted(items, key=place)
 
 
-def _beyond_the_first_cases(items: list[pytest.Item], done: set[str]) -> Iterator[pytest.Item]:
-    """All cases of the tests that are ``done``, and all but the first of the others; they follow each other."""
+def _left_out_of_quick_runs(items: list[pytest.Item], slow: set[str]) -> Iterator[pytest.Item]:
+    """Yield all cases of the slow tests, and all but the first of the others."""
+    seen = set(slow)
     for item in items:
         name = slow_tests.name_of(item.nodeid)
-        if name in done:
+        if name in seen:
             yield item
-        done.add(name)
+        seen.add(name)
 
 
 def _engine_of(item: pytest.Item) -> str | None:

@@ -13,9 +13,7 @@ from app.extensions import db
 from app.fast_path import cache_invalidation
 from app.models.organization import Organization
 from app.operations.organizations.settings import update_settings
-from app.operations.sign_in.identity_providers import (
-    update_identity_provider,
-)
+from app.operations.sign_in.identity_providers import update_identity_provider
 from app.operations.store.transactions import transaction
 from tests.support.identity_provider import FakeProvider
 

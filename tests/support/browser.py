@@ -64,7 +64,7 @@ _AUDIT = """async (known) => {
   return [violations, [...sufficient]]
 }"""
 # The first is Chromium without windows, which needs two thirds of the processor time.
-PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+_PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 _known_combinations: set[str] = set()
 _pictures = itertools.count(1)
 NARROW: dict[str, Any] = {"color_scheme": "dark", "viewport": {"width": 320, "height": 800}}
@@ -73,10 +73,10 @@ WIDE: dict[str, Any] = {"color_scheme": "light", "viewport": {"width": 1280, "he
 
 def program() -> str:
     """Return the path of Chromium, or raise an error with the installation command."""
-    found = next(filter(None, map(shutil.which, PROGRAMS)), None)
+    found = next(filter(None, map(shutil.which, _PROGRAMS)), None)
     if found is None:
         raise RuntimeError(
-            f"Chromium not found. Type: sudo apt-get install -y {PROGRAMS[0]} fonts-dejavu-core"
+            f"Chromium not found. Type: sudo apt-get install -y {_PROGRAMS[0]} fonts-dejavu-core"
         )
     return found
 
