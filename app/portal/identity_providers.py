@@ -8,6 +8,7 @@ from werkzeug.wrappers import Response as BaseResponse
 from wtforms import BooleanField, PasswordField, StringField, URLField
 from wtforms.validators import InputRequired, Length, Optional
 
+from app.operations.audit.audit_events import list_audit_events
 from app.operations.sign_in.identity_providers import (
     IdentityProviderRecord,
     create_identity_provider,
@@ -18,6 +19,7 @@ from app.operations.sign_in.identity_providers import (
     require_provider_permission,
     update_identity_provider,
 )
+from app.operations.store.rows import PageRequest
 from app.portal.context import Confirmation, PageResponse, PortalContext, portal_page
 from app.rules.errors import Conflict, InvalidInput
 from app.rules.sign_in.identity_providers import DEFAULT_SCOPES, DISABLED, ENABLED
@@ -148,7 +150,12 @@ def identity_provider_new(context: PortalContext) -> PageResponse:
 def identity_provider_page(context: PortalContext, provider_id: str) -> PageResponse:
     """Show one identity provider."""
     provider = get_identity_provider(context.actor, provider_id)
-    return context.render("portal/identity_providers/show.html", provider=provider)
+    failure = None
+    if context.actor.has_permission("audit:read"):
+        filters = {"action": "identity_provider.failed", "target": provider.public_id}
+        page = list_audit_events(context.actor, PageRequest(limit=1), filters=filters)
+        failure = page.items[0] if page.items else None
+    return context.render("portal/identity_providers/show.html", provider=provider, failure=failure)
 
 
 @portal_page("/identity-providers/<provider_id>/edit", "GET", "POST")

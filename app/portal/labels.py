@@ -188,6 +188,7 @@ AUDIT_ACTIONS: dict[str, str] = {
     "identity.unlinked": lazy_gettext("unlinked an account at an identity provider"),
     "identity_provider.created": lazy_gettext("added an identity provider"),
     "identity_provider.deleted": lazy_gettext("deleted an identity provider"),
+    "identity_provider.failed": lazy_gettext("failed to sign in with an identity provider"),
     "identity_provider.updated": lazy_gettext("updated an identity provider"),
     "invitation.accepted": lazy_gettext("accepted an invitation"),
     "invitation.created": lazy_gettext("invited a user"),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from app.models.audit import AuditEvent
 from app.models.identity_provider import LinkedIdentity
 from app.models.session import Session
 from app.models.user import User
@@ -249,6 +250,24 @@ def test_answer_of_another_issuer_or_with_an_error_is_refused(provider: Provider
     for error, reason in (("access_denied", "cancelled"), ("server_error", "couldn't sign you in")):
         provider.fake.error = error
         assert reason in refusal(provider.sign_in(visitor))
+
+
+def test_administrators_read_what_the_provider_said(provider: Provider, visitor: Visitor) -> None:
+    said = {"error": "invalid_client", "error_description": "The secret has\nexpired."}
+    provider.fake.answers["/token"] = Response(401, json.dumps(said).encode())
+    provider.sign_in(visitor)
+    provider.fake.error = "unauthorized_client"
+    provider.sign_in(visitor)
+    provider.fake.error = "access_denied"
+    provider.sign_in(visitor)
+    failures = [row for row in provider.rows(AuditEvent) if row.action == "identity_provider.failed"]
+    assert [(row.target_id, row.after["problem"]) for row in failures] == [
+        (
+            provider.record.public_id,
+            "the token endpoint answered 401 'invalid_client' 'The secret has\\nexpired.'",
+        ),
+        (provider.record.public_id, "it answered 'unauthorized_client'"),
+    ]
 
 
 def test_email_of_the_userinfo_endpoint_counts(provider: Provider, visitor: Visitor) -> None:

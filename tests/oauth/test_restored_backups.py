@@ -211,7 +211,8 @@ NOT_REPEATED = """
     client_access.requested client_request.approved client_request.created client_request.declined code.replayed
     consent.denied consent.given credential.confirmed credential.created credential.revealed device_code.allowed
     device_code.denied grant.created grant.revoked group.created group.updated
-    identity.linked identity_provider.created invitation.accepted invitation.created invitation.revoked mail.delayed
+    identity.linked identity_provider.created identity_provider.failed invitation.accepted invitation.created
+    invitation.revoked mail.delayed
     mail.refused mail.tested organization.exported organization.updated passkey.counter_went_back passkey.registered
     passkey.renamed playground.request_sent playground.started recovery_code.used recovery_codes.renewed
     refresh_token.reused registration_token.created

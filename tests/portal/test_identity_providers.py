@@ -10,6 +10,9 @@ import pytest
 from flask import Flask
 
 from app.operations.sign_in.identity_providers import clear_cached_providers
+from app.operations.store import audit
+from app.operations.store.transactions import transaction
+from app.rules.actor import Actor
 from tests.support.databases import Database
 from tests.support.https_server import reaching
 from tests.support.identity_provider import CLIENT_SECRET, FakeProvider, identity_provider
@@ -37,8 +40,15 @@ def added(ada: Any, fake: FakeProvider, **fields: Any) -> str:
     return found[0]
 
 
+@transaction
+def record_failure(actor: Actor, provider_id: str) -> None:
+    """Record what a provider answered to a sign-in."""
+    after = {"problem": "the token endpoint answered 401"}
+    audit.record(actor, "identity_provider.failed", "identity_provider", provider_id, after=after)
+
+
 def test_provider_is_added_changed_and_deleted(
-    ada: Any, acme: Any, fake: FakeProvider, database: Database
+    app: Flask, make: Any, ada: Any, acme: Any, fake: FakeProvider, database: Database
 ) -> None:
     ada.get(URL)
     assert "No identity providers yet" in ada.text
@@ -49,6 +59,14 @@ def test_provider_is_added_changed_and_deleted(
     assert "Register its redirect URI" in ada.text
     assert pattern.replace("NAME", "example") in ada.text and fake.issuer in ada.text
     assert "get one when they first sign in" in ada.text and "take over" not in ada.text
+    assert "Last failed sign-in" not in ada.text
+    with app.app_context():
+        record_failure(make.system(acme), address.rpartition("/")[2])
+    page = ada.get(address)
+    assert (
+        "the token endpoint answered 401" in page.text
+        and "/audit?action=identity_provider.failed" in page.text
+    )
     for path in (URL, address, f"{address}/edit", "/audit"):
         assert CLIENT_SECRET not in ada.get(path).text
     ada.get(f"{address}/edit")

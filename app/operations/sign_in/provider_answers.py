@@ -115,6 +115,6 @@ def _load(reply: outgoing_http.HttpResponse, source: str) -> dict[str, Any]:
     except InvalidJson as error:
         raise IdTokenInvalid(f"{source} answered {reply.status} without a JSON object") from error
     if reply.status != 200:
-        code = str(content.get("error"))[:40].encode()
-        raise IdTokenInvalid(f"{source} answered {reply.status} {code!r}")
+        said = [str(content[name])[:200] for name in ("error", "error_description") if content.get(name)]
+        raise IdTokenInvalid(" ".join([f"{source} answered {reply.status}", *map(ascii, said)]))
     return content

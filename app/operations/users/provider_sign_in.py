@@ -200,7 +200,7 @@ def complete_provider_sign_in(
     ``actor`` is the anonymous actor, ``own_actor`` the user signed in to this browser, who links an account. Call it
     outside of a transaction. Raises NotFound without such an enabled provider, TooManyRequests, and as
     ``accept_invitation``. Audit: as ``complete_first_factor`` and ``accept_invitation``, ``user.registered``,
-    ``identity.linked``, ``sign_in.failed``.
+    ``identity.linked``, ``sign_in.failed``, ``identity_provider.failed``.
     """
     organization = get_organization_by_id(organization.id)
     provider = _get_provider(organization, provider_slug)
@@ -229,13 +229,14 @@ def _complete(
     if not idempotency.claim(organization.id, _PURPOSE, "", begun.nonce, expires_at=expires_at):
         return ProviderRefused("expired")
     if answer.error:
-        is_cancelled = answer.error in {"access_denied", "login_required", "interaction_required"}
-        _log.info("identity provider %s answered %s", provider.public_id, answer.error[:40].encode())
-        return ProviderRefused("cancelled" if is_cancelled else "failed")
+        if answer.error in {"access_denied", "login_required", "interaction_required"}:
+            return ProviderRefused("cancelled")
+        _record_defect(actor, provider, f"it answered {answer.error[:40]!a}")
+        return ProviderRefused("failed")
     try:
         identity = redeem_answer(provider, answer, nonce=begun.nonce, code_verifier=begun.code_verifier)
     except (ProviderUnusable, OutgoingRequestFailed, OutgoingRequestBlocked, IdTokenInvalid) as error:
-        _log.warning("a sign-in with identity provider %s failed: %s", provider.public_id, error)
+        _record_defect(actor, provider, str(error))
         return ProviderRefused("failed")
     except Conflict as error:
         return _refused(error)
@@ -383,6 +384,15 @@ def _user_of(
         email_verified=True,
     )
     return get_user(organization.id, user_id)
+
+
+@transaction
+def _record_defect(actor: Actor, provider: IdentityProviderRecord, problem: str) -> None:
+    """Record for the administrators why nobody could be signed in: the user can do nothing about it."""
+    _log.warning("a sign-in with identity provider %s failed: %s", provider.public_id, problem)
+    audit.record(
+        actor, "identity_provider.failed", "identity_provider", provider.public_id, after={"problem": problem}
+    )
 
 
 @transaction

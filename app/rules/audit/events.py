@@ -67,6 +67,9 @@ EVENT_TYPES: Mapping[str, str] = {
     "identity.unlinked": lazy_gettext("A linked account at an identity provider was removed."),
     "identity_provider.created": lazy_gettext("An identity provider was added."),
     "identity_provider.deleted": lazy_gettext("An identity provider was deleted with its links to users."),
+    "identity_provider.failed": lazy_gettext(
+        "A sign-in failed because an identity provider or its configuration is wrong."
+    ),
     "identity_provider.updated": lazy_gettext("An identity provider was changed."),
     "invitation.accepted": lazy_gettext("An invitation was accepted."),
     "invitation.created": lazy_gettext("A user was invited."),
