@@ -115,7 +115,10 @@ def _getter(name: str, metadata: list[Any], annotation: Any) -> Callable[[Any], 
     def get(record: Any) -> Any:
         value = read(record)
         if isinstance(value, (list, tuple)):
-            return [nested.to_json(item) for item in value]
+            return [show(item) for item in value]
+        return show(value)
+
+    def show(value: Any) -> Any:
         return _json_value(value) if value is None or isinstance(value, Mapping) else nested.to_json(value)
 
     return get

@@ -26,6 +26,9 @@ class IdentityProvider(Tenant, Base):
     create_users: Mapped[bool] = mapped_column(comment="whoever signs in first gets an account")
     link_users: Mapped[bool] = mapped_column(comment="whoever has a user's verified email becomes that user")
     trust_emails: Mapped[bool] = mapped_column(comment="emails without email_verified are verified")
+    groups_claim: Mapped[str] = mapped_column(
+        String(100), server_default="groups", comment="claim with the groups of a user there"
+    )
     status: Mapped[str] = mapped_column(Identifier(16), comment="enabled, disabled")
     version: Mapped[int]
     created_at: Mapped[datetime]

@@ -13,6 +13,7 @@ from app.models.base import (
     Base,
     Digest,
     Identifier,
+    Json,
     Sealed,
     Tenant,
     within_organization,
@@ -111,6 +112,9 @@ class Group(Tenant, Base):
         Identifier(400), comment="case-folded name, for order, search and uniqueness"
     )
     description: Mapped[str] = mapped_column(String(500), default="")
+    provider_groups: Mapped[list[dict[str, str]] | None] = mapped_column(
+        Json, comment="groups at identity providers whose users are members, or none"
+    )
     version: Mapped[int] = mapped_column(default=1)
     created_at: Mapped[datetime]
     created_by: Mapped[str | None] = mapped_column(String(200))

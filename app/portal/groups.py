@@ -7,7 +7,9 @@ from typing import Any
 from wtforms import StringField
 from wtforms.validators import InputRequired, Length
 
+from app.operations.sign_in.identity_providers import find_provider_names
 from app.operations.users.groups import (
+    GroupRecord,
     add_member,
     create_group,
     delete_group,
@@ -20,12 +22,19 @@ from app.operations.users.groups import (
 from app.portal.context import Confirmation, PageResponse, PortalContext, Undo, portal_page, search_query
 from app.portal.users import identified_by
 from app.rules.errors import Conflict, InvalidInput
-from app.web.forms import NO_AUTOCOMPLETE, PageForm, VersionField, plain_text_field
+from app.web.forms import (
+    CODE,
+    NO_AUTOCOMPLETE,
+    PageForm,
+    StringListField,
+    VersionField,
+    plain_text_field,
+)
 from app.web.languages import counted, gettext, lazy_gettext
 
 
 class GroupForm(PageForm):
-    """A group's name and description."""
+    """A group's name and description, and which groups at identity providers it follows."""
 
     version = VersionField()
     name = plain_text_field(
@@ -38,7 +47,37 @@ class GroupForm(PageForm):
 
     def values(self) -> dict[str, Any]:
         """Return the fields as the operations take them."""
-        return {"name": self.name.data, "description": self.description.data}
+        provider_groups = [
+            {"provider_id": field.name, "value": value} for field in self.providers for value in field.data
+        ]
+        return {
+            "name": self.name.data,
+            "description": self.description.data,
+            "provider_groups": provider_groups,
+        }
+
+    @property
+    def providers(self) -> list[StringListField]:
+        """The field of each identity provider, which lists groups there. Its name is the provider's id."""
+        return [field for field in self if isinstance(field, StringListField)]
+
+    @property
+    def provider_fields(self) -> dict[str, str]:
+        """The field of the form for each field of the operations that is a group at a provider."""
+        names = [field.name for field in self.providers for _ in field.data]
+        return {f"provider_groups[{position}].value": name for position, name in enumerate(names)}
+
+
+def _group_form(context: PortalContext, group: GroupRecord | None = None) -> GroupForm:
+    """Return the form of a group, with a field for each identity provider of the organization."""
+    fields = {
+        provider_id: StringListField(name, render_kw=CODE)
+        for provider_id, name in find_provider_names(context.organization.id).items()
+    }
+    values: dict[str, list[str]] = {provider_id: [] for provider_id in fields}
+    for each in group.provider_groups if group is not None else ():
+        values.setdefault(each["provider_id"], []).append(each["value"])
+    return type("GroupForm", (GroupForm,), fields)(obj=group, data=values)
 
 
 class MemberForm(PageForm):
@@ -63,10 +102,10 @@ def groups(context: PortalContext) -> PageResponse:
 def group_new(context: PortalContext) -> PageResponse:
     """Create a group."""
     context.actor.require("users:write")
-    form = GroupForm()
+    form = _group_form(context)
     del form.version
     if form.validate_on_submit():
-        with form.show_errors(InvalidInput, Conflict):
+        with form.show_errors(InvalidInput, Conflict, fields=form.provider_fields):
             group = create_group(context.actor, context.organization.slug, form.values())
             return context.done(f"/groups/{group.public_id}", "group-created")
     return context.render("portal/groups/form.html", form=form, group=None)
@@ -84,7 +123,10 @@ def group_page(context: PortalContext, group_id: str) -> PageResponse:
             return context.done(f"/groups/{group_id}", "member-added")
     query = search_query()
     page = list_members(context.actor, slug, group_id, context.page_request(), query=query or None)
-    return context.render("portal/groups/show.html", form=form, group=group, page=page, query=query)
+    providers = find_provider_names(context.organization.id) if group.provider_groups else {}
+    return context.render(
+        "portal/groups/show.html", form=form, group=group, page=page, query=query, providers=providers
+    )
 
 
 @portal_page("/groups/<group_id>/edit", "GET", "POST")
@@ -93,9 +135,9 @@ def group_edit(context: PortalContext, group_id: str) -> PageResponse:
     context.actor.require("users:write")
     slug = context.organization.slug
     group = get_group(context.actor, slug, group_id)
-    form = GroupForm(obj=group)
+    form = _group_form(context, group)
     if form.validate_on_submit():
-        with form.show_edit_errors(gettext("this group"), group.version):
+        with form.show_edit_errors(gettext("this group"), group.version, fields=form.provider_fields):
             _, changed = update_group(
                 context.actor, slug, group_id, form.values(), expected_version=form.version.data
             )

@@ -22,7 +22,7 @@ from app.operations.sign_in.identity_providers import (
 from app.operations.store.rows import PageRequest
 from app.portal.context import Confirmation, PageResponse, PortalContext, portal_page
 from app.rules.errors import Conflict, InvalidInput
-from app.rules.sign_in.identity_providers import DEFAULT_SCOPES, DISABLED, ENABLED
+from app.rules.sign_in.identity_providers import DEFAULT_GROUPS_CLAIM, DEFAULT_SCOPES, DISABLED, ENABLED
 from app.web.forms import CODE, PageForm, StringListField, VersionField, plain_text_field
 from app.web.languages import gettext, lazy_gettext
 
@@ -99,6 +99,15 @@ class IdentityProviderForm(PageForm):
             " organization assigns."
         ),
     )
+    groups_claim = StringField(
+        lazy_gettext("Groups claim"),
+        [Length(max=100)],
+        description=lazy_gettext(
+            "The claim with the user's groups at the provider. Groups of this organization can take their members from"
+            " it: edit a group to choose them."
+        ),
+        render_kw=CODE,
+    )
     is_enabled = BooleanField(
         lazy_gettext("Enabled"),
         description=lazy_gettext(
@@ -116,6 +125,7 @@ class IdentityProviderForm(PageForm):
             "create_users": self.create_users.data,
             "link_users": self.link_users.data,
             "trust_emails": self.trust_emails.data,
+            "groups_claim": self.groups_claim.data or None,
             "status": ENABLED if self.is_enabled.data else DISABLED,
         }
         if "slug" in self:
@@ -137,7 +147,7 @@ def identity_provider_new(context: PortalContext) -> PageResponse:
     """Add an identity provider."""
     # Require the fresh sign-in before the user fills in the form.
     require_provider_permission(context.actor)
-    form = IdentityProviderForm(scopes=DEFAULT_SCOPES, is_enabled=True)
+    form = IdentityProviderForm(scopes=DEFAULT_SCOPES, groups_claim=DEFAULT_GROUPS_CLAIM, is_enabled=True)
     del form.version
     if form.validate_on_submit():
         with form.show_errors(InvalidInput, Conflict):

@@ -323,14 +323,17 @@ class VersionField(HiddenField):
 
 
 def _field_messages(error: DomainError, fields: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield (field of the form, translated message) for each error; ``redirect_uris[1]`` becomes a line number."""
+    """Yield (field of the form, translated message) for each error.
+
+    ``redirect_uris[1]`` becomes a line number, unless ``fields`` has this very entry.
+    """
     for problem in error.errors:
         index = _INDEX.search(problem.field)
         name = _INDEX.sub("", problem.field)
         message = translate(problem.message)
-        if index:
+        if index and problem.field not in fields:
             message = gettext("Line %(number)s: %(message)s", number=int(index[1]) + 1, message=message)
-        yield fields.get(name, name), message
+        yield fields.get(problem.field, fields.get(name, name)), message
 
 
 _PREFIX = "attributes."

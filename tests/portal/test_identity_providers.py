@@ -89,6 +89,27 @@ def test_provider_is_added_changed_and_deleted(
     assert "Identity provider deleted." in ada.text and database.count("identity_providers") == 0
 
 
+def test_group_takes_its_members_from_providers(ada: Any, fake: FakeProvider, database: Database) -> None:
+    address = added(ada, fake)
+    provider_id = address.rpartition("/")[2]
+    fields = {"name": "Engineers", "description": "", provider_id: "eng\n dev \n"}
+    page = ada.submit("/groups/new", **fields)
+    assert "Members from Example" in page.text and "<code>eng</code>, <code>dev</code>" in page.text
+    group = re.search(r"/groups/grp_[0-9a-z]{26}", page.text)
+    assert group, page.text
+    edit = f"{group[0]}/edit"
+    assert "eng\ndev</textarea>" in ada.get(edit).text
+    version = ada.hidden("version")
+    refused = ada.send(edit, **fields | {"version": version, provider_id: "eng\n" + "x" * 256})
+    assert refused.status_code == 400 and f'href="#{provider_id}"' in refused.text
+    # What named a deleted provider is forgotten when the group is saved.
+    ada.submit(f"{address}/delete")
+    assert "Members from" not in ada.get(group[0]).text
+    ada.get(edit)
+    ada.submit(edit, version=version, name="Engineers", description="")
+    assert database.query("SELECT provider_groups FROM user_groups") == [(None,)]
+
+
 def test_errors_are_shown_at_their_fields_in_the_language_of_the_page(
     ada: Any, fake: FakeProvider, database: Database
 ) -> None:

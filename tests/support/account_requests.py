@@ -18,6 +18,7 @@ from app.models.session import KnownBrowser
 from app.operations.sign_in.identity_providers import create_identity_provider
 from app.operations.sign_in.sessions import start_session
 from app.operations.store import clock
+from app.operations.users.groups import create_group
 from app.operations.users.invitations import create_invitation
 from app.operations.users.password_resets import issue_reset_link
 from app.rules.identifiers import new_id, public_id
@@ -210,7 +211,12 @@ class AccountRequests(RequestWorld):
             try:
                 with self.app.app_context():
                     fields = fake.fields | {"slug": "answering", "create_users": True}
-                    provider = create_identity_provider(self.make.actor(self.organization), fields)
+                    actor = self.make.actor(self.organization)
+                    provider = create_identity_provider(actor, fields)
+                    followed = {"provider_id": provider.public_id, "value": "everyone"}
+                    group = {"name": "Followers", "provider_groups": [followed]}
+                    create_group(actor, self.organization.slug, group)
+                    fake.claims["groups"] = ["everyone"]
                     identity = world_rows.linked_to(provider, user.id, "of the user")
                 cookies, visitor = cookies_of(http), self.app.test_client()
                 visitor.get(f"{self.home}/login")

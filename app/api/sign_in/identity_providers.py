@@ -37,6 +37,7 @@ class IdentityProvider(Representation):
     trust_emails: Annotated[
         bool, described("Whether emails count as verified if the provider doesn't say so.")
     ]
+    groups_claim: Annotated[str, described("The claim with the user's groups at the provider.")]
     status: Annotated[str, OneOf(STATUSES), described("Nobody can sign in with a disabled provider.")]
     redirect_uri: Annotated[str, described("The redirect URI to register at the provider.")]
     created_at: CreatedAt

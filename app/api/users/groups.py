@@ -29,11 +29,25 @@ GroupId = Annotated[str, PublicId("grp", "group")]
 _GroupFields: Any = fields_of("GroupFields", GroupFields)
 
 
+class GroupAtProvider(Representation):
+    """A group at an identity provider whose users are members."""
+
+    provider_id: Annotated[str, PublicId("idp", "identity provider")]
+    value: Annotated[str, described("The group's value in the provider's `groups_claim`.")]
+
+
 class Group(_GroupFields):
     """A group of users."""
 
     id: Annotated[GroupId, Source("public_id")]
     organization_id: Annotated[Slug, Source("organization_slug")]
+    provider_groups: Annotated[
+        list[GroupAtProvider],
+        described(
+            "Groups at identity providers. A user who signs in with one of these providers becomes a member if they"
+            " are in one of its groups here, and is removed otherwise."
+        ),
+    ]
     members: Annotated[Count, described("How many members the group has.")]
     created_at: CreatedAt
     created_by: CreatedBy

@@ -69,6 +69,7 @@ class IdentityProviderRecord(HasPublicId, Struct, frozen=True):
     create_users: bool
     link_users: bool
     trust_emails: bool
+    groups_claim: str
     status: str
     version: int
     created_at: datetime
@@ -144,6 +145,17 @@ def get_identity_provider(actor: Actor, provider_id: str) -> IdentityProviderRec
     """Return one identity provider. Raises NotFound, Forbidden."""
     actor.require("settings:read")
     return provider_record(_get_row(actor, provider_id))
+
+
+@read
+def find_provider_names(organization_id: str) -> dict[str, str]:
+    """Return the names of the organization's providers, by public id, in alphabetical order."""
+    rows = db.session.execute(
+        select(IdentityProvider.id, IdentityProvider.name)
+        .where(IdentityProvider.organization_id == organization_id)
+        .order_by(IdentityProvider.name, IdentityProvider.id)
+    )
+    return {public_id(PREFIX, row_id): name for row_id, name in rows}
 
 
 @read
@@ -496,7 +508,8 @@ def _sealing_context(provider_id: UUID) -> str:
 
 def _audit_fields(row: IdentityProvider) -> dict[str, Any]:
     names = (
-        "slug", "name", "issuer", "client_id", "scopes", "create_users", "link_users", "trust_emails", "status",
+        "slug", "name", "issuer", "client_id", "scopes", "create_users", "link_users", "trust_emails",
+        "groups_claim", "status",
     )  # fmt: skip
     return {name: getattr(row, name) for name in names}
 

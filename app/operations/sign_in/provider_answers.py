@@ -15,6 +15,7 @@ from app.rules.sign_in.identity_providers import (
     IdTokenInvalid,
     ProviderIdentity,
     UnknownKey,
+    has_claim,
     is_access_token,
     read_identity,
     token_request,
@@ -33,10 +34,16 @@ class ProviderAnswer(Struct, frozen=True):
 
 
 def redeem_answer(
-    provider: IdentityProviderRecord, answer: ProviderAnswer, *, nonce: str, code_verifier: str
+    provider: IdentityProviderRecord,
+    answer: ProviderAnswer,
+    *,
+    nonce: str,
+    code_verifier: str,
+    groups_claim: str | None,
 ) -> ProviderIdentity:
     """Redeem the code of the answer to a request with this ``nonce`` and ``code_verifier``, and return who signed in.
 
+    ``groups_claim`` names the claim with the user's groups at the provider, if they matter.
     Call it outside of a transaction. Raises ProviderUnusable, OutgoingRequestFailed, OutgoingRequestBlocked,
     IdTokenInvalid, and Conflict if the provider was deleted meanwhile.
     """
@@ -64,10 +71,13 @@ def redeem_answer(
         "the token endpoint",
     )
     claims = _verify(provider, published, tokens.get("id_token"), nonce)
-    if "email" not in claims and is_access_token(tokens.get("access_token")):
+    wanted = () if "email" in claims else ("email", "email_verified", "name")
+    if groups_claim is not None and not has_claim(claims, groups_claim):
+        wanted = (*wanted, groups_claim, "_claim_names")
+    if wanted and is_access_token(tokens.get("access_token")):
         described = _read_userinfo(provider, published, tokens["access_token"], claims["sub"])
-        claims |= {name: described.get(name) for name in ("email", "email_verified", "name")}
-    return read_identity(claims, trust_emails=provider.trust_emails)
+        claims |= {name: described.get(name) for name in wanted}
+    return read_identity(claims, trust_emails=provider.trust_emails, groups_claim=groups_claim)
 
 
 def _verify(

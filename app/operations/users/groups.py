@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
@@ -23,6 +23,7 @@ from app.operations.directory.users import (
     unverified_email_error,
 )
 from app.operations.sign_in.actor_access import enter_organization
+from app.operations.sign_in.identity_providers import find_provider_names
 from app.operations.store import audit, clock
 from app.operations.store.rows import Page, PageRequest, count_rows, get_row, make_record, read_page
 from app.operations.store.text_search import take_search_slot
@@ -36,16 +37,27 @@ from app.operations.store.transactions import (
 from app.operations.users.users import parse_user_id, where_user_matches
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, FieldError, InvalidInput, NotFound, PreconditionFailed
+from app.rules.fields import ValidationErrors
 from app.rules.filters import Filters, read_filters, sort_filter
 from app.rules.identifiers import HasPublicId, new_id, parse_public_id, public_id
 from app.rules.languages.translation import lazy_gettext
-from app.rules.shapes import Shape, Text, create_shape, described, parse_shape
+from app.rules.shapes import (
+    Items,
+    PublicId,
+    Shape,
+    Text,
+    check_shape,
+    create_shape,
+    described,
+    parse_shape,
+)
 from app.rules.versions import ExpectedVersion, is_expected
 
 FILTERS: Filters = {"sort": sort_filter("name")}
 MAX_GROUPS = 1000
 MAX_GROUPS_PER_USER = 100
-_FIELDS = ("name", "description")
+MAX_PROVIDER_GROUPS = 100
+_FIELDS = ("name", "description", "provider_groups")
 _READ_ONLY = ("id", "organization_id", "members", "created_at", "created_by", "updated_at")
 _NAME_REQUIRED = {"name": "Enter a name for the group."}
 
@@ -61,8 +73,34 @@ class GroupFields(Struct, frozen=True, kw_only=True):
     ] = ""
 
 
-NewGroup = create_shape("NewGroup", GroupFields, required=("name",))
-GroupChange = create_shape("GroupChange", GroupFields, not_null=("name",))
+class ProviderGroup(Shape):
+    """A group at an identity provider whose users are members."""
+
+    provider_id: Annotated[str, PublicId("idp", "identity provider")]
+    value: Annotated[
+        str,
+        Text(255),
+        described("The group's value in the provider's `groups_claim`, often a name or an ID."),
+    ]
+
+
+_ProviderGroups = (
+    Annotated[
+        tuple[ProviderGroup, ...],
+        Items(MAX_PROVIDER_GROUPS, unique=False),
+        described(
+            "Groups at identity providers. A user who signs in with one of these providers becomes a member if they"
+            " are in one of its groups here, and is removed otherwise."
+        ),
+    ]
+    | None
+)
+NewGroup = create_shape(
+    "NewGroup", GroupFields, required=("name",), extra={"provider_groups": _ProviderGroups}
+)
+GroupChange = create_shape(
+    "GroupChange", GroupFields, not_null=("name",), extra={"provider_groups": _ProviderGroups}
+)
 
 
 class NewMember(Shape):
@@ -81,6 +119,7 @@ class GroupRecord(HasPublicId, GroupFields, frozen=True, kw_only=True):
     id_prefix = "grp"
     id: UUID
     organization_slug: str
+    provider_groups: tuple[Mapping[str, str], ...]
     version: int
     created_at: datetime
     created_by: str | None
@@ -150,7 +189,7 @@ def create_group(actor: Actor, slug: str, fields: Mapping[str, Any]) -> GroupRec
     groups. Audit: ``group.created``.
     """
     inside, _ = enter_organization(actor, slug, "users:write")
-    parse_shape(NewGroup, fields, read_only=_READ_ONLY, required=_NAME_REQUIRED)
+    _check(NewGroup, inside.organization_id, fields, ())
     # Serializes the callers, so that none exceeds the limit.
     touch_organization(inside.organization_id)
     if count_rows(select(Group.id).where(Group.organization_id == inside.organization_id)) >= MAX_GROUPS:
@@ -170,7 +209,8 @@ def create_group(actor: Actor, slug: str, fields: Mapping[str, Any]) -> GroupRec
     )
     with savepoint(on_duplicate=_name_taken()):
         db.session.add(row)
-    _audit(inside, "group.created", row.id, after={"name": row.name, "description": row.description})
+    after = {name: getattr(row, name) for name in _FIELDS if name != "provider_groups" or row.provider_groups}
+    _audit(inside, "group.created", row.id, after=after)
     return _record(row, slug, 0)
 
 
@@ -189,8 +229,8 @@ def update_group(
     taken. Audit: ``group.updated``.
     """
     inside, _ = enter_organization(actor, slug, "users:write")
-    parse_shape(GroupChange, fields, read_only=_READ_ONLY, required=_NAME_REQUIRED)
     row = lock_group(inside, group_id)
+    _check(GroupChange, inside.organization_id, fields, row.provider_groups or ())
     _require_version(row, expected_version)
     before = {name: getattr(row, name) for name in _FIELDS}
     after = {name: value for name, value in _values(fields).items() if value != before[name]}
@@ -301,17 +341,27 @@ def remove_member(actor: Actor, slug: str, group_id: str, user_id: str) -> None:
     Audit: ``group.member_removed``.
     """
     inside, _ = enter_organization(actor, slug, "users:write")
-    group, member = _load(inside, slug, group_id), parse_user_id(user_id)
+    group = _load(inside, slug, group_id)
+    if not leave_group(inside, group.id, parse_user_id(user_id)):
+        raise NotFound("There is no such member.")
+
+
+@transaction
+def leave_group(actor: Actor, group_id: UUID, user_id: UUID) -> bool:
+    """Remove a user from a group of the actor's organization, and return whether they were a member.
+
+    Audit: ``group.member_removed``.
+    """
     removed = count_changed(
         delete(GroupMember).where(
-            GroupMember.organization_id == inside.organization_id,
-            GroupMember.group_id == group.id,
-            GroupMember.user_id == member,
+            GroupMember.organization_id == actor.organization_id,
+            GroupMember.group_id == group_id,
+            GroupMember.user_id == user_id,
         )
     )
-    if removed != 1:
-        raise NotFound("There is no such member.")
-    _audit(inside, "group.member_removed", group.id, before={"user": public_id("usr", member)})
+    if removed == 1:
+        _audit(actor, "group.member_removed", group_id, before={"user": public_id("usr", user_id)})
+    return removed == 1
 
 
 def hold_groups(organization_id: str, names: Iterable[str]) -> dict[str, tuple[UUID, str]]:
@@ -393,12 +443,37 @@ def _count_members(organization_id: str, group_ids: list[UUID]) -> dict[UUID, in
     return {group_id: int(count) for group_id, count in rows}
 
 
+def _check(
+    shape: type[Shape], organization_id: str, fields: Mapping[str, Any], known: Collection[Mapping[str, str]]
+) -> None:
+    """Check the fields that were sent; ``known`` are the group's ``provider_groups``, of deleted providers too.
+
+    Raises InvalidInput naming every wrong field.
+    """
+    errors = ValidationErrors()
+    check_shape(errors, shape, fields, read_only=_READ_ONLY, required=_NAME_REQUIRED)
+    errors.raise_if_any()
+    sent = fields.get("provider_groups") or ()
+    providers = find_provider_names(organization_id).keys() | {each["provider_id"] for each in known}
+    for position, each in enumerate(sent):
+        if each["provider_id"] not in providers:
+            message = "There is no such identity provider."
+            errors.add(f"provider_groups[{position}].provider_id", "unknown_provider", message)
+    errors.raise_if_any()
+
+
 def _values(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: fields[name] or "" for name in _FIELDS if name in fields}
+    values: dict[str, Any] = {name: fields[name] or "" for name in ("name", "description") if name in fields}
+    if "provider_groups" in fields:
+        values["provider_groups"] = fields["provider_groups"] or None
+    return values
 
 
 def _record(row: Group, slug: str, members: int) -> GroupRecord:
-    return make_record(GroupRecord, row, organization_slug=slug, members=members)
+    provider_groups = tuple(row.provider_groups or ())
+    return make_record(
+        GroupRecord, row, organization_slug=slug, provider_groups=provider_groups, members=members
+    )
 
 
 def _require_version(row: Group, expected: ExpectedVersion) -> None:

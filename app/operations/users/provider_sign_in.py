@@ -43,6 +43,12 @@ from app.operations.store.outgoing_http import OutgoingRequestFailed
 from app.operations.store.rate_limits import network_limits
 from app.operations.store.transactions import transaction
 from app.operations.users.invitations import accept_invitation
+from app.operations.users.provider_groups import (
+    ProviderGroups,
+    apply_provider_groups,
+    hold_provider_groups,
+    needs_groups,
+)
 from app.operations.users.sign_up import create_registered_user
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, NotFound
@@ -199,8 +205,8 @@ def complete_provider_sign_in(
 
     ``actor`` is the anonymous actor, ``own_actor`` the user signed in to this browser, who links an account. Call it
     outside of a transaction. Raises NotFound without such an enabled provider, TooManyRequests, and as
-    ``accept_invitation``. Audit: as ``complete_first_factor`` and ``accept_invitation``, ``user.registered``,
-    ``identity.linked``, ``sign_in.failed``, ``identity_provider.failed``.
+    ``accept_invitation``. Audit: as ``complete_first_factor``, ``accept_invitation`` and ``apply_provider_groups``,
+    ``user.registered``, ``identity.linked``, ``sign_in.failed``, ``identity_provider.failed``.
     """
     organization = get_organization_by_id(organization.id)
     provider = _get_provider(organization, provider_slug)
@@ -234,7 +240,13 @@ def _complete(
         _record_defect(actor, provider, f"it answered {answer.error[:40]!a}")
         return ProviderRefused("failed")
     try:
-        identity = redeem_answer(provider, answer, nonce=begun.nonce, code_verifier=begun.code_verifier)
+        identity = redeem_answer(
+            provider,
+            answer,
+            nonce=begun.nonce,
+            code_verifier=begun.code_verifier,
+            groups_claim=provider.groups_claim if needs_groups(provider) else None,
+        )
     except (ProviderUnusable, OutgoingRequestFailed, OutgoingRequestBlocked, IdTokenInvalid) as error:
         _record_defect(actor, provider, str(error))
         return ProviderRefused("failed")
@@ -291,14 +303,14 @@ def _link(
 @transaction
 def _accept_invitation(arrival: _Arrival) -> SignedIn | SecondStepRequired | ProviderRefused:
     """Create the invited user, who signs in with this account from now on, whatever its email."""
-    identity = arrival.identity
+    identity, groups = arrival.identity, hold_provider_groups(arrival.provider)
     if find_identity(arrival.provider, identity.subject) is not None:
         return ProviderRefused("taken")
     token = arrival.begun.parameters[INVITATION]
     user_id = accept_invitation(token, name=_name_of(identity), password_hash=None)
     user = get_user(arrival.organization.id, user_id)
     link_identity(arrival.actor.as_user(user.id, user.email), arrival.provider, user, identity)
-    return _complete_first_factor(arrival, user, identity.authenticated_at)
+    return _complete_first_factor(arrival, user, groups, identity.authenticated_at)
 
 
 def _name_of(identity: ProviderIdentity) -> str:
@@ -319,6 +331,7 @@ def _sign_in(arrival: _Arrival, *, is_retry: bool = False) -> SignedIn | SecondS
 @transaction
 def _sign_in_or_create(arrival: _Arrival) -> SignedIn | SecondStepRequired | ProviderRefused:
     organization, provider, identity = arrival.organization, arrival.provider, arrival.identity
+    groups = hold_provider_groups(provider)
     linked = find_identity(provider, identity.subject)
     user = _user_of(organization, provider, linked, identity)
     if isinstance(user, ProviderRefused):
@@ -331,12 +344,14 @@ def _sign_in_or_create(arrival: _Arrival) -> SignedIn | SecondStepRequired | Pro
         if not record_use(linked, organization.id, identity.email):
             return ProviderRefused("no_account")
     signed_in_at = clock.now() if arrival.begun.must_be_fresh else identity.authenticated_at
-    return _complete_first_factor(arrival, user, signed_in_at)
+    return _complete_first_factor(arrival, user, groups, signed_in_at)
 
 
 def _complete_first_factor(
-    arrival: _Arrival, user: UserSnapshot, authenticated_at: datetime | None
+    arrival: _Arrival, user: UserSnapshot, groups: ProviderGroups, authenticated_at: datetime | None
 ) -> SignedIn | SecondStepRequired:
+    if arrival.identity.groups is not None:
+        apply_provider_groups(arrival.provider, user, groups, arrival.identity.groups)
     return complete_first_factor(
         arrival.actor,
         arrival.organization,

@@ -24,7 +24,7 @@ from app.rules.store.outgoing_http import OutgoingRequestBlocked, parse_target, 
 
 FIELDS = (
     "slug", "name", "issuer", "client_id", "client_secret", "scopes", "create_users", "link_users", "trust_emails",
-    "status",
+    "groups_claim", "status",
 )  # fmt: skip
 READ_ONLY = ("id", "redirect_uri", "authorization_endpoint", "created_at", "created_by", "updated_at")
 ENABLED, DISABLED = "enabled", "disabled"
@@ -32,6 +32,7 @@ STATUSES = (ENABLED, DISABLED)
 MAX_PROVIDERS_PER_ORGANIZATION = 20
 MAX_LENGTH = 255
 DEFAULT_SCOPES = ("openid", "email", "profile")
+DEFAULT_GROUPS_CLAIM = "groups"
 AMR = "fed"
 """A sign-in with an identity provider. RFC 8176 has no name for it; this one is in wide use."""
 
@@ -93,13 +94,17 @@ class ProviderMetadata(Struct, frozen=True):
 
 
 class ProviderIdentity(Struct, frozen=True):
-    """Who signed in at a provider. ``email`` is None without a usable one, ``authenticated_at`` if it was not said."""
+    """Who signed in at a provider. ``email`` is None without a usable one, ``authenticated_at`` if it was not said.
+
+    ``groups`` are the user's groups there, or None if they were not asked for or the answer left them out.
+    """
 
     subject: str
     email: str | None
     email_verified: bool
     name: str
     authenticated_at: datetime | None
+    groups: tuple[str, ...] | None = None
 
 
 def _slug_problem(value: str) -> FieldProblem | None:
@@ -186,6 +191,13 @@ class NewIdentityProvider(Shape):
             " its emails, such as the one of your own company."
         ),
     ] = None
+    groups_claim: Annotated[
+        Annotated[str, Text(100)] | None,
+        described(
+            "The claim of ID tokens or of userinfo with the user's groups at the provider. `provider_groups` of a group"
+            " refers to its values. The default is `groups`."
+        ),
+    ] = None
     status: Annotated[
         Annotated[str, OneOf(STATUSES)] | None, described("Nobody can sign in with a disabled provider.")
     ] = None
@@ -201,6 +213,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "create_users": False,
     "link_users": False,
     "trust_emails": False,
+    "groups_claim": DEFAULT_GROUPS_CLAIM,
     "status": ENABLED,
 }
 _REQUIRED = {
@@ -441,10 +454,13 @@ def read_time(claims: Mapping[str, Any], name: str) -> datetime | None:
     return datetime.fromtimestamp(value, UTC)
 
 
-def read_identity(claims: Mapping[str, Any], *, trust_emails: bool) -> ProviderIdentity:
+def read_identity(
+    claims: Mapping[str, Any], *, trust_emails: bool, groups_claim: str | None = None
+) -> ProviderIdentity:
     """Return who the verified claims name. An email that a mailbox cannot have counts as none.
 
-    With ``trust_emails``, an email counts as verified unless the provider says something else.
+    With ``trust_emails``, an email counts as verified unless the provider says something else. ``groups_claim`` names
+    the claim with the user's groups, if they matter.
     """
     sent = claims.get("email")
     email = sent.strip() if isinstance(sent, str) and is_email(sent.strip()) else None
@@ -458,4 +474,23 @@ def read_identity(claims: Mapping[str, Any], *, trust_emails: bool) -> ProviderI
         email_verified=email is not None and is_verified,
         name=name if isinstance(name, str) else "",
         authenticated_at=read_time(claims, "auth_time"),
+        groups=None if groups_claim is None else _read_groups(claims, groups_claim),
     )
+
+
+def has_claim(claims: Mapping[str, Any], name: str) -> bool:
+    """Return whether the claims have this one, or say that it is elsewhere (section 5.6.2)."""
+    return name in claims or _is_elsewhere(claims, name)
+
+
+def _is_elsewhere(claims: Mapping[str, Any], name: str) -> bool:
+    names = claims.get("_claim_names")
+    return isinstance(names, Mapping) and name in names
+
+
+def _read_groups(claims: Mapping[str, Any], name: str) -> tuple[str, ...] | None:
+    """Return the values of the claim: none if it is missing, and None if there are too many of them for a token."""
+    if _is_elsewhere(claims, name):
+        return None
+    sent = claims.get(name)
+    return tuple(value for value in (sent if isinstance(sent, list) else [sent]) if isinstance(value, str))

@@ -62,6 +62,7 @@ def test_provider_is_created_read_updated_and_deleted(
         "id": 0,
         "scopes": ["openid", "email", "profile"],
         **dict.fromkeys(("create_users", "link_users", "trust_emails"), False),
+        "groups_claim": "groups",
         "status": "enabled",
         "redirect_uri": f"{acme.base_url}/organizations/acme/login/with/example/callback",
         **dict.fromkeys(("created_at", "created_by", "updated_at"), 0),

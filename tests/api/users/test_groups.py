@@ -67,6 +67,9 @@ def test_group_is_created_listed_changed_and_deleted(api: Api) -> None:
     assert api.call("GET", f"/{group['id']}").status_code == 404
 
 
+NO_IDP = public_id("idp", new_id())
+
+
 @pytest.mark.parametrize(
     ("body", "field", "code"),
     [
@@ -79,6 +82,27 @@ def test_group_is_created_listed_changed_and_deleted(api: Api) -> None:
         ({"name": "New", "description": "x" * 501}, "description", "too_long"),
         ({"name": "New", "members": 3}, "members", "read_only"),
         ({"name": "New", "colour": "red"}, "colour", "unknown_field"),
+        ({"name": "New", "provider_groups": "eng"}, "provider_groups", "wrong_type"),
+        (
+            {"name": "New", "provider_groups": [{"provider_id": NO_IDP, "value": "x"}] * 101},
+            "provider_groups",
+            "too_many",
+        ),
+        (
+            {"name": "New", "provider_groups": [{"provider_id": "idp_1", "value": "x"}]},
+            "provider_groups[0].provider_id",
+            "invalid_id",
+        ),
+        (
+            {"name": "New", "provider_groups": [{"provider_id": NO_IDP, "value": ""}]},
+            "provider_groups[0].value",
+            "too_short",
+        ),
+        (
+            {"name": "New", "provider_groups": [{"provider_id": NO_IDP, "value": "x"}]},
+            "provider_groups[0].provider_id",
+            "unknown_provider",
+        ),
     ],
 )
 def test_invalid_group_is_rejected_and_names_the_field(
