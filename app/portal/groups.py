@@ -71,7 +71,7 @@ class GroupForm(PageForm):
 def _group_form(context: PortalContext, group: GroupRecord | None = None) -> GroupForm:
     """Return the form of a group, with a field for each identity provider of the organization."""
     fields = {
-        provider_id: StringListField(name, render_kw=CODE)
+        provider_id: StringListField(gettext("Groups at %(name)s", name=name), render_kw=CODE)
         for provider_id, name in find_provider_names(context.organization.id).items()
     }
     values: dict[str, list[str]] = {provider_id: [] for provider_id in fields}

@@ -162,7 +162,12 @@ def identity_provider_page(context: PortalContext, provider_id: str) -> PageResp
     provider = get_identity_provider(context.actor, provider_id)
     failure = None
     if context.actor.has_permission("audit:read"):
-        filters = {"action": "identity_provider.failed", "target": provider.public_id}
+        # A failure from before the last change may be mended.
+        filters = {
+            "action": "identity_provider.failed",
+            "target": provider.public_id,
+            "since": provider.updated_at.isoformat(),
+        }
         page = list_audit_events(context.actor, PageRequest(limit=1), filters=filters)
         failure = page.items[0] if page.items else None
     return context.render("portal/identity_providers/show.html", provider=provider, failure=failure)

@@ -77,6 +77,7 @@ def test_provider_is_added_changed_and_deleted(
     fields["version"] = ada.hidden("version")
     ada.submit(f"{address}/edit", **fields)
     assert "Saved." in ada.text and "Disabled" in ada.text and "take over accounts" in ada.text
+    assert "Last failed sign-in" not in ada.text
     assert database.query("SELECT sealed_secret FROM identity_providers") == before
     stale = ada.send(f"{address}/edit", **(fields | {"name": "Late"}))
     assert stale.status_code == 412 and "Someone changed this identity provider" in ada.text
