@@ -210,7 +210,7 @@ NOT_REPEATED = """
     client_access.granted
     client_access.requested client_request.approved client_request.created client_request.declined code.replayed
     consent.denied consent.given credential.confirmed credential.created credential.revealed device_code.allowed
-    device_code.denied grant.created grant.revoked group.created group.updated
+    device_code.denied grant.created grant.revoked group.created
     identity.linked identity_provider.created identity_provider.failed invitation.accepted invitation.created
     invitation.revoked mail.delayed
     mail.refused mail.tested organization.exported organization.updated passkey.counter_went_back passkey.registered
