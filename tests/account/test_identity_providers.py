@@ -18,11 +18,14 @@ from app.models.session import Session
 from app.models.user import User
 from app.operations.sign_in.identity_providers import (
     clear_cached_providers,
+    delete_identity_provider,
 )
 from app.operations.store import clock
 from app.operations.store.transactions import transaction
+from app.operations.tokens.bulk_revocation import bulk_revoke
 from app.operations.users.invitations import create_invitation
 from app.rules.errors import Conflict
+from app.rules.identifiers import public_id
 from app.rules.organizations.lockout_prevention import WouldLockOut
 from tests.account.conftest import Visitor
 from tests.account.providers import Provider, refusal
@@ -221,6 +224,30 @@ def test_second_factor_is_still_required(provider: Provider, visitor: Visitor, m
     provider.change(create_users=True)
     page = provider.sign_in(visitor)
     assert page.status_code == 303 and "/login/enrol?" in page.location
+    assert not provider.rows(Session)
+
+
+@pytest.mark.parametrize("end", ["provider disabled", "provider deleted", "user revoked", "all revoked"])
+def test_sign_in_that_waits_for_a_second_factor_ends(
+    provider: Provider, visitor: Visitor, make: Any, end: str
+) -> None:
+    """SS-5, IP-11: it would start a session after everything else has ended."""
+    provider.set_policy(mfa={"policy": "required"})
+    provider.change(create_users=True)
+    path = provider.sign_in(visitor).location
+    assert visitor.get(path).status_code == 200
+    (linked,) = provider.rows(LinkedIdentity)
+    if end == "provider disabled":
+        provider.change(status="disabled")
+    elif end == "provider deleted":
+        with provider.app.app_context():
+            delete_identity_provider(provider.admin, provider.record.public_id)
+    else:
+        subject = {"all": True} if end == "all revoked" else {"user_id": public_id("usr", linked.user_id)}
+        with provider.app.app_context():
+            bulk_revoke(make.system(provider.acme), provider.acme.slug, subject | {"include_sessions": True})
+    assert visitor.post(path, later="1").status_code == 303
+    assert visitor.get(path).status_code == 303
     assert not provider.rows(Session)
 
 

@@ -28,6 +28,7 @@ from app.operations.sign_in.passkeys import (
     any_user_has_passwordless_passkey,
     is_passkey_sign_in_available,
 )
+from app.operations.sign_in.pending_sign_ins import delete_pending_sign_ins_with_providers
 from app.operations.sign_in.provider_metadata import clear_published, require_usable_issuer
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import audit, clock, keyring
@@ -318,6 +319,8 @@ def _update(
             code="in_use",
         )
     _invalidate(row.organization_id)
+    if values.get("status") == DISABLED:
+        delete_pending_sign_ins_with_providers(row.organization_id)
     _require_another_way(row.organization_id)
     row = _get_row(actor, provider_id)
     after = _audit_fields(row)
@@ -375,6 +378,7 @@ def _disable_for_deletion(
             .values(status=DISABLED, version=IdentityProvider.version + 1, updated_at=clock.now())
         )
         _invalidate(row.organization_id)
+        delete_pending_sign_ins_with_providers(row.organization_id)
         _require_another_way(row.organization_id)
         changes = {"before": {"status": ENABLED}, "after": {"status": DISABLED}}
         _record(actor, "identity_provider.updated", row.id, **changes)
@@ -410,6 +414,7 @@ def _delete(actor: Actor, provider_id: str, expected_version: ExpectedVersion) -
     count_changed(delete(IdentityProvider).where(has_key(IdentityProvider, row.organization_id, row.id)))
     _invalidate(record.organization_id)
     if record.is_enabled:
+        delete_pending_sign_ins_with_providers(record.organization_id)
         _require_another_way(record.organization_id)
     _record(actor, "identity_provider.deleted", record.id, before=before)
     return record

@@ -33,6 +33,7 @@ from app.operations.store.transactions import (
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
 from app.rules.identifiers import PENDING_SIGN_IN, digest, is_token_of, new_id, new_token
+from app.rules.sign_in.identity_providers import AMR as AMR_PROVIDER
 from app.rules.sign_in.passwords import Lockout
 from app.rules.sign_in.second_factors import MfaRequirement
 
@@ -155,6 +156,9 @@ def find_pending_sign_in(
     ).first()
     if row is None or organization.is_before_restore(row.created_at):
         return None
+    # Otherwise, a bulk revocation would end a session that is there, but not one about to start.
+    if organization.invalidates_session(row.created_at):
+        return None
     return make_record(PendingSignInRecord, row, amr=tuple(row.amr.split()))
 
 
@@ -182,9 +186,24 @@ def consume_pending_sign_in(pending: PendingSignInRecord) -> None:
 
 
 @transaction
-def delete_pending_sign_ins_of_user(organization_id: str, user_id: UUID) -> None:
-    """Delete the user's pending sign-ins, so that they have to start again with the first factor."""
-    count_changed(delete(PendingSignIn).where(is_of_user(PendingSignIn, organization_id, user_id)))
+def delete_pending_sign_ins_of_user(
+    organization_id: str, user_id: UUID, *, before: datetime | None = None
+) -> None:
+    """Delete the user's pending sign-ins, so that they have to start again with the first factor.
+
+    With ``before``, only those that began earlier.
+    """
+    condition = is_of_user(PendingSignIn, organization_id, user_id)
+    if before is not None:
+        condition &= PendingSignIn.created_at < before
+    count_changed(delete(PendingSignIn).where(condition))
+
+
+@transaction
+def delete_pending_sign_ins_with_providers(organization_id: str) -> None:
+    """Delete the organization's pending sign-ins whose first factor was given at an identity provider."""
+    of_provider = (PendingSignIn.amr >= AMR_PROVIDER) & (PendingSignIn.amr < f"{AMR_PROVIDER}~")
+    count_changed(delete(PendingSignIn).where(PendingSignIn.organization_id == organization_id, of_provider))
 
 
 @transaction

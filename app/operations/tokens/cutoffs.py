@@ -27,6 +27,7 @@ from app.operations.directory.lookups import is_served_here
 from app.operations.directory.users import hold_user
 from app.operations.grants import grants
 from app.operations.grants.revocation import revoke_matching_grants
+from app.operations.sign_in.pending_sign_ins import delete_pending_sign_ins_of_user
 from app.operations.sign_in.sessions import end_sessions
 from app.operations.store import clock
 from app.operations.store.containment import contained
@@ -61,7 +62,8 @@ def revoke_issued_before(actor: Actor, subject: Subject, cutoff: datetime, *, se
     elif subject.kind == USER:
         own: Any = (User.organization_id == here) & (User.id == subject.row_id)
         _advance_cutoff(User, "tokens_not_before", own, cutoff)
-        if sessions:
+        if sessions and subject.user_id is not None:
+            delete_pending_sign_ins_of_user(here, subject.user_id, before=cutoff)
             end_sessions(here, (Session.user_id == subject.row_id) & (Session.created_at < cutoff))
         _log(here, "user", subject, cutoff)
     elif subject.kind in {CLIENT, CREDENTIAL}:
