@@ -17,6 +17,7 @@ from app.operations.mail.emails import open_payload
 from app.operations.mail.notices import notify_user
 from app.operations.sign_in import known_browsers, sign_in_limits
 from app.operations.sign_in.actor_access import require_manageable_user
+from app.operations.sign_in.linked_identities import list_identities_of_user
 from app.operations.sign_in.passwords import hash_new_password
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.sign_in.second_factors import FactorCount, count_factors
@@ -158,10 +159,10 @@ def reset_password(
 ) -> PasswordResetResult:
     """Set the new password, and end the user's sessions and grants. The user is not signed in.
 
-    An emailed link also verifies the email. The user is notified by email with the remaining second factors
-    (RP-3). If this is the first verification of an untrusted account, what was set up before is revoked. All
-    other known browsers are forgotten and this one is remembered, so that someone who keeps guessing cannot
-    lock the owner out (LK-1). Raises ResetEnded, InvalidInput naming ``password``, Conflict, and Unavailable
+    An emailed link also verifies the email. The user is notified by email with the remaining second factors and
+    linked accounts (RP-3). If this is the first verification of an untrusted account, what was set up before is
+    revoked. All other known browsers are forgotten and this one is remembered, so that someone who keeps guessing
+    cannot lock the owner out (LK-1). Raises ResetEnded, InvalidInput naming ``password``, Conflict, and Unavailable
     when hashing has to wait. Audit: ``user.password_reset``, ``second_factors.ended``.
     """
     require_passwords_enabled(organization)
@@ -287,6 +288,10 @@ def _store_password(
         "password_was_reset",
         **revoked.factors.email_values("ended"),
         **remaining.email_values("left"),
+        left_accounts=", ".join(
+            f"{linked.provider_name} ({linked.email or linked.subject})"
+            for linked in list_identities_of_user(actor.organization_id, user_id)
+        ),
     )
     sign_in_limits.clear_failed_attempts(
         actor.organization_id, reset.email_canonical, ip_address=actor.ip_address

@@ -38,7 +38,7 @@ from tests.support.authenticator import set_rows, signed_in_actor, with_app
 from tests.support.databases import Database
 from tests.support.mail_server import Mailbox, plain
 from tests.support.security_key import Authenticator
-from tests.support.world_rows import granted
+from tests.support.world_rows import granted, linked
 
 pytestmark = pytest.mark.usefixtures("context")
 NEW = "a wholly different password"
@@ -130,17 +130,21 @@ def test_verification_revokes_earlier_consents(
 
 
 def test_factors_added_after_verification_remain(
-    app: Any, acme: Any, squatted: MadeUser, box: Mailbox, deliver: Deliver
+    make: Any, app: Any, acme: Any, squatted: MadeUser, box: Mailbox, deliver: Deliver
 ) -> None:
-    """RP-3, MF-6: a second reset finds a verified email, and its notice lists the factors."""
+    """RP-3, MF-6: a second reset finds a verified email, and its notice lists factors and linked accounts."""
     reset_by_mail(squatted, box, deliver)
     with_passkey(squatted)
     with_passkey(squatted, ("pwd", "mfa"))
+    linked(make.actor(acme), "example", squatted.public_id)
     box.mails.clear()
     done = reset_by_mail(squatted, box, deliver)
     assert not done.ended
     assert isinstance(sign_in(acme.id, squatted.email, NEW), SecondStepRequired)
-    assert "Your account has 2 passkeys. If you don't recognize any of it" in plain(box.mails[0])
+    notice = plain(box.mails[0]).replace("\N{WORD JOINER}", "")
+    assert "Your account has 2 passkeys. If you don't recognize any of it" in notice
+    # A linked account signs in whatever the password is.
+    assert "You can still sign in with Example (example@idp.example). If you don't" in notice
 
 
 def test_factors_of_a_trusted_account_remain(make: Any, app: Any, box: Mailbox, deliver: Deliver) -> None:
