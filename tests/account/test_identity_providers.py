@@ -48,8 +48,11 @@ def test_first_sign_in_creates_user_and_later_ones_find_them(provider: Provider,
     assert "grace@acme.example" in visitor.get(f"/organizations/{provider.acme.slug}/account/profile").text
     assert {row.user_id for row in provider.rows(Session)} == {user.id}
     assert {row.amr for row in provider.rows(Session)} == {"fed"}
-    actions = [row.action for row in provider.rows(AuditEvent)]
-    assert {"user.registered", "identity.linked", "session.started"} <= set(actions)
+    events = provider.rows(AuditEvent)
+    assert {"user.registered", "identity.linked", "session.started"} <= {row.action for row in events}
+    # Otherwise, nobody could say later whom a hostile provider signed in.
+    started = [row.after for row in events if row.action == "session.started"]
+    assert started == [{"methods": ["fed"], "provider": provider.record.public_id}] * 2
 
 
 def test_answer_returns_to_the_page_that_asked(provider: Provider, visitor: Visitor) -> None:
@@ -225,6 +228,8 @@ def test_second_factor_is_still_required(provider: Provider, visitor: Visitor, m
     page = provider.sign_in(visitor)
     assert page.status_code == 303 and "/login/enrol?" in page.location
     assert not provider.rows(Session)
+    (passed,) = [row for row in provider.rows(AuditEvent) if row.action == "sign_in.first_proof_given"]
+    assert passed.after["provider"] == provider.record.public_id
 
 
 @pytest.mark.parametrize("end", ["provider disabled", "provider deleted", "user revoked", "all revoked"])

@@ -202,17 +202,20 @@ def complete_first_factor(
     amr: tuple[str, ...],
     browser: Browser,
     authenticated_at: datetime | None = None,
+    provider_id: str | None = None,
 ) -> SignedIn | SecondStepRequired:
     """Start a session, or begin the second step if the organization requires one.
 
     Call it in the transaction that accepted the first factor. ``actor`` is the anonymous actor with IP
     address and request id. ``amr`` lists the authentication methods used (RFC 8176), including ``mfa`` when
-    they already were two factors. ``authenticated_at`` is when an identity provider authenticated the user, if it says
-    so. Raises SignInEnded when the user can no longer sign in. Audit:
+    they already were two factors. ``authenticated_at`` is when an identity provider, ``provider_id``, authenticated the
+    user, if it says so. Raises SignInEnded when the user can no longer sign in. Audit:
     ``session.started`` or ``sign_in.first_proof_given``.
     """
     user = _read_user(organization, user_id, _lock_user(organization, user_id), browser)
-    return _complete_first_factor(actor, organization, user, amr, browser, authenticated_at=authenticated_at)
+    return _complete_first_factor(
+        actor, organization, user, amr, browser, authenticated_at=authenticated_at, provider_id=provider_id
+    )
 
 
 @transaction
@@ -404,19 +407,20 @@ def _complete_first_factor(
     browser: Browser,
     *,
     authenticated_at: datetime | None = None,
+    provider_id: str | None = None,
     is_offer_declined: bool = False,
 ) -> SignedIn | SecondStepRequired:
     decision = decide_mfa_of_user(organization, user.id, amr, enrolled=user.methods)
     is_declined = is_offer_declined and decision.requirement is MfaRequirement.OFFER
     if decision.requirement is MfaRequirement.NOTHING or is_declined:
-        return _start_session(actor, organization, user, amr, browser, authenticated_at)
+        return _start_session(actor, organization, user, amr, browser, authenticated_at, provider_id)
     rate_limits.withdraw_attempts(organization.id, user.attempts)
     token, expires_at = create_pending_sign_in(organization, user.id, amr, browser.id, browser.known_cookie)
     audit.record_user_event(
         actor.as_user(user.id, user.email),
         "sign_in.first_proof_given",
         user.id,
-        after={"methods": list(amr), "needs": decision.requirement.value},
+        after=_facts(amr, provider_id) | {"needs": decision.requirement.value},
     )
     return SecondStepRequired(token, expires_at, decision.requirement, decision.until)
 
@@ -428,6 +432,7 @@ def _start_session(
     amr: tuple[str, ...],
     browser: Browser,
     authenticated_at: datetime | None,
+    provider_id: str | None,
 ) -> SignedIn:
     _UPDATE_LAST_SIGN_IN.write_later(
         of_organization=organization.id, of_user=user.id, last_sign_in_at=clock.now()
@@ -465,11 +470,20 @@ def _start_session(
         browser_count=user.browser_count,
     )
     audit.record(
-        user_actor, "session.started", "session", public_id("ses", session_id), after={"methods": list(amr)}
+        user_actor,
+        "session.started",
+        "session",
+        public_id("ses", session_id),
+        after=_facts(amr, provider_id),
     )
     on_commit(lambda: _count_sign_in(user_actor.organization_id, user.id, amr[0]))
     permissions = permissions_of_roles(user.roles, organization.settings, is_root=organization.is_root)
     return SignedIn(token, session_id, user.id, known_cookie, bool(permissions))
+
+
+def _facts(amr: tuple[str, ...], provider_id: str | None) -> dict[str, Any]:
+    """Return the facts of an event: the methods, and the identity provider that this step was given at."""
+    return {"methods": list(amr)} | ({"provider": provider_id} if provider_id is not None else {})
 
 
 def _time_at_provider(organization: OrganizationSnapshot, authenticated_at: datetime | None) -> datetime:

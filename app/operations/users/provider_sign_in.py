@@ -359,6 +359,7 @@ def _complete_first_factor(
         amr=(AMR,),
         browser=arrival.browser,
         authenticated_at=authenticated_at,
+        provider_id=arrival.provider.public_id,
     )
 
 
