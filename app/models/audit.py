@@ -32,6 +32,7 @@ class AuditEvent(Tenant, Base):
         Index("ix_audit_events_target", "organization_id", "target_id", "id"),
         Index("ix_audit_events_actor", "organization_id", "actor_id", "id"),
         Index("ix_audit_events_action", "organization_id", "action", "id"),
+        Index("ix_audit_events_address", "organization_id", "address", "id"),
         Base.__table_args__,
     )
 

@@ -24,7 +24,7 @@ from app.rules.errors import NotFound
 from app.web.downloads import download
 from app.web.languages import page_time_zone
 
-_EXACT = ("action", "actor", "target", "request_id")
+_EXACT = ("action", "actor", "target", "ip_address", "request_id")
 _DAYS = ("since", "until")
 # The columns of the export, and the attributes of an event.
 _COLUMNS = {

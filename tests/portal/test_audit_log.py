@@ -41,6 +41,9 @@ def test_list_links_to_event_with_changed_fields(ada: PortalUser, orchard: Any) 
     ada.get(address)
     assert "Orchard" in ada.text and "=1+1 Meadow" in ada.text
     assert "192.0.2.7" in ada.text
+    # The first question about a stolen session: what else was done from there?
+    ada.get(ada.text.partition("IP address</dt><dd>")[2].partition('href="')[2].partition('"')[0])
+    assert "updated a client" in ada.text.lower()
 
 
 def test_changed_settings_are_named_as_on_their_page(ada: PortalUser, make: Any, acme: Any) -> None:

@@ -95,13 +95,23 @@ def test_filters_can_be_combined(log: Log) -> None:
     request_id = new_public_id("req")
     with log.app.app_context():
         actor = Actor(
-            "user", log.organization.id, log.organization.id, user_id=new_id(), request_id=request_id
+            "user",
+            log.organization.id,
+            log.organization.id,
+            user_id=new_id(),
+            ip_address="203.0.113.7",
+            request_id=request_id,
         )
         written = transaction(audit.record)
         written(actor, "test.written", target_type="thing", target_id="thg_1")
         written(Actor.system(log.organization.id), "test.written", target_id="thg_2")
     assert actor.user_id is not None
-    mine = {"actor": public_id("usr", actor.user_id), "target": "thg_1", "request_id": request_id}
+    mine = {
+        "actor": public_id("usr", actor.user_id),
+        "target": "thg_1",
+        "ip_address": "203.0.113.7",
+        "request_id": request_id,
+    }
     for name, value in mine.items():
         assert [event["target"]["id"] for event in log.events(**{name: value})] == ["thg_1"], name
     assert len(log.events(action="test", **mine)) == 1
