@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 from flask import Flask
 
 from tests.cli.test_commands import run
 from tests.factories import Factory, bearer_header
+from tests.support.server_script import ROOT
 
 
 def test_tokens_are_counted_and_then_revoked(app: Flask, make: Factory) -> None:
@@ -28,6 +31,20 @@ def test_tokens_are_counted_and_then_revoked(app: Flask, make: Factory) -> None:
     assert not is_alive()
     assert run(app, "revoke", "--organization", "acme", "--user", ada.email).exit_code == 0
     assert run(app, "revoke", "--organization", "acme", "--all", "--sessions").exit_code == 0
+
+
+def test_commands_of_the_incidents_page_succeed(app: Flask, make: Factory) -> None:
+    """They are typed when nobody has time to look up what is wrong with them."""
+    make.root()
+    acme = make.organization("acme")
+    make.user(acme, email="bob@acme.example")
+    client = make.machine(acme, "clients:read")
+    page = (ROOT / "docs/operations/incidents.md").read_text()
+    commands = re.findall(r"`gatehouse ((?:audit|keys rotate|organizations|revoke|users) [^`]+)`", page)
+    assert len(commands) >= 9
+    for command in commands:
+        done = run(app, *command.replace("CLIENT_ID", client.client_id).split())
+        assert done.exit_code == 0, (command, done.output)
 
 
 def test_missing_selection_revokes_nothing(app: Flask, make: Factory) -> None:

@@ -309,8 +309,8 @@ def _check_secret_key(config: Config) -> Iterator[Finding]:
     if other is not None:
         yield problem(
             "keys",
-            f"Another server of this database uses the secret key {other}. Users are signed out whenever their "
-            "requests reach the other host.",
+            f"Another server of this database uses the secret key {other}. Forms and sign-ins fail whenever "
+            "their requests reach the other host.",
             "Give all hosts the same secret key (docs/operations/keys.md).",
         )
 
