@@ -5,6 +5,7 @@ from __future__ import annotations
 from flask import redirect, request
 
 from app.operations.directory.users import UserSnapshot
+from app.operations.sign_in.identity_providers import list_identity_providers
 from app.operations.sign_in.linked_identities import list_user_identities, unlink_user_identity
 from app.operations.store.rows import MAX_LIMIT, PageRequest
 from app.operations.users import registrations as pending_registrations
@@ -47,10 +48,18 @@ def identified_by(email_or_id: str) -> dict[str, str]:
 
 @portal_page("/users", "GET")
 def users(context: PortalContext) -> PageResponse:
-    """List the users by email; ``q`` searches, ``status`` and ``role`` filter."""
+    """List the users by email; ``q`` searches, ``status``, ``role`` and ``identity_provider`` filter."""
     roles = effective_roles(context.organization.settings)
     query = search_query()
-    allowed = {"status": STATUSES, "role": tuple(roles)}
+    providers = (
+        {
+            each.public_id: each.name
+            for each in list_identity_providers(context.actor, PageRequest(MAX_LIMIT)).items
+        }
+        if context.actor.has_permission("settings:read")
+        else {}
+    )
+    allowed = {"status": STATUSES, "role": tuple(roles), "identity_provider": tuple(providers)}
     requested = {name: request.args.get(name, "") for name in allowed}
     filters = {name: value for name, value in requested.items() if value in allowed[name]}
     page = list_users(context.actor, context.page_request(), query=query or None, filters=filters)
@@ -61,6 +70,7 @@ def users(context: PortalContext) -> PageResponse:
         filters=filters,
         statuses=_STATUSES,
         roles=roles,
+        providers=providers,
         is_filtered=bool(query or filters),
         waiting=count_registrations(context.actor),
         invitations=list_invitations(

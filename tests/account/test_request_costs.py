@@ -204,6 +204,7 @@ PAGE_BUDGET = {
     "/portal/<organization>/groups/<group_id>": 10,
     "/portal/<organization>/logs/<failed_request_id>": 10,
     "/portal/<organization>/settings/permissions/<role>": 10,
+    "/portal/<organization>/users": 10,
     "/portal/<organization>/administrators": 9,
     "/portal/<organization>/apis/<api_id>": 9,
     "/portal/<organization>/audit": 9,
@@ -211,7 +212,6 @@ PAGE_BUDGET = {
     "/portal/<organization>/settings/<topic>": 9,
     "/portal/<organization>/settings/keys/<algorithm>/replace": 9,
     "/portal/<organization>/settings/permissions/new": 9,
-    "/portal/<organization>/users": 9,
     "/portal/<organization>/users/<user_id>/delete": 9,
     "/portal/<organization>/users/<user_id>/sign-out": 9,
 }

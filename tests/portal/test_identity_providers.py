@@ -163,7 +163,11 @@ def test_id_in_the_search_leads_to_the_provider(ada: Any, fake: FakeProvider) ->
 def test_linked_account_of_user_is_unlinked(app: Flask, make: Any, acme: Any, ada: Any) -> None:
     user = make.user(acme)
     with app.app_context():
-        _, identity = linked(make.actor(acme), "example", user.public_id)
+        provider, identity = linked(make.actor(acme), "example", user.public_id)
+    found = f"/users?identity_provider={provider}"
+    assert found in ada.get(f"/identity-providers/{provider}").text
+    table = ada.get(found).text.partition("<table>")[2]
+    assert user.email in table and ada.user.email not in table
     ada.get(f"/users/{user.public_id}")
     assert "Linked accounts Example example@idp.example" in ada.text
     address = f"/users/{user.public_id}/linked-identities/{identity}/unlink"

@@ -11,6 +11,8 @@ from msgspec import Struct, field
 from sqlalchemy import ColumnElement, Select, bindparam, exists, func, or_, select
 
 from app.fast_path.compiled_query import CompiledQuery, list_parameters, list_values, size_of_list
+from app.models.base import is_of_user
+from app.models.identity_provider import LinkedIdentity
 from app.models.user import ACTIVE, DELETED, DISABLED, RoleAssignment, User
 from app.operations.directory.lookups import get_organization_by_id, get_user_roles
 from app.operations.directory.users import (
@@ -34,7 +36,7 @@ from app.rules.actor import Actor
 from app.rules.directory.attributes import attributes_of, current_values
 from app.rules.directory.permissions import effective_roles
 from app.rules.errors import NotFound
-from app.rules.filters import Filters, choice_filter, read_filters, sort_filter, text_filter
+from app.rules.filters import Filters, choice_filter, id_filter, read_filters, sort_filter, text_filter
 from app.rules.identifiers import parse_public_id
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.users.profile import STATUSES
@@ -43,6 +45,9 @@ from app.rules.users.profile import STATUSES
 FILTERS: Filters = {
     "status": choice_filter(STATUSES, "Users with this status."),
     "role": text_filter("Users with this role."),
+    "identity_provider": id_filter(
+        "idp", "identity provider", "Users who have linked an account at this identity provider."
+    ),
     "sort": sort_filter("email", "created_at"),
 }
 
@@ -176,6 +181,10 @@ _CONDITIONS: Mapping[str, ColumnElement[bool]] = {
         RoleAssignment.user_organization_id == User.organization_id,
         RoleAssignment.user_id == User.id,
         RoleAssignment.role == bindparam("role"),
+    ),
+    "identity_provider": exists().where(
+        is_of_user(LinkedIdentity, bindparam("organization_id"), User.id),
+        LinkedIdentity.provider_id == bindparam("identity_provider", type_=LinkedIdentity.provider_id.type),
     ),
     "user_id": User.id == bindparam("user_id"),
     "email": User.email_canonical == bindparam("email", type_=User.email_canonical.type),

@@ -14,7 +14,9 @@ from app.models.user import User
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.sign_in.sign_in import SignedIn, SignInRefused, sign_in
 from app.operations.users.password_resets import reset_password
+from app.rules.identifiers import new_public_id
 from tests.factories import PASSWORD, Factory, bearer_header
+from tests.support.world_rows import linked
 
 
 class Desk:
@@ -197,9 +199,19 @@ def test_list_is_searched_filtered_sorted_and_paged(desk: Desk) -> None:
     assert desk.listed(q="lovelace") == desk.listed(q=ada.public_id) == everybody[:1]
     assert desk.listed(q="0%") == desk.listed(q="b_") == everybody[1:2]
     assert desk.listed(role="auditor") == everybody[:1] and desk.listed(role="admin") == []
+    with desk.app.app_context():
+        provider, _ = linked(desk.make.actor(desk.organization), "example", ada.public_id)
+    assert desk.listed(identity_provider=provider) == everybody[:1]
+    assert desk.listed(identity_provider=new_public_id("idp")) == []
     desk.call("PUT", f"/users/{ada.public_id}", json={"status": "disabled"})
     assert desk.listed(status="disabled") == everybody[:1]
-    for query in ({"status": "deleted"}, {"role": "pope"}, {"sort": "name"}, {"rolle": "admin"}):
+    for query in (
+        {"status": "deleted"},
+        {"role": "pope"},
+        {"sort": "name"},
+        {"rolle": "admin"},
+        {"identity_provider": "x"},
+    ):
         assert desk.call("GET", "/users", query_string=query).status_code == 400, query
     for sort in ("email", "-email", "created_at", "-created_at"):
         found: list[str] = []
