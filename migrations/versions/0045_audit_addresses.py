@@ -1,13 +1,13 @@
 """An index for what was done from one IP address.
 
-Revision: 0044
-Follows: 0043
+Revision: 0045
+Follows: 0044
 """
 
 from alembic import op
 
-revision = "0044"
-down_revision = "0043"
+revision = "0045"
+down_revision = "0044"
 branch_labels = None
 depends_on = None
 
