@@ -5,7 +5,7 @@ from __future__ import annotations
 from flask import redirect, request
 
 from app.operations.directory.users import UserSnapshot
-from app.operations.sign_in.identity_providers import list_identity_providers
+from app.operations.sign_in.identity_providers import find_provider_names
 from app.operations.sign_in.linked_identities import list_user_identities, unlink_user_identity
 from app.operations.store.rows import MAX_LIMIT, PageRequest
 from app.operations.users import registrations as pending_registrations
@@ -51,14 +51,7 @@ def users(context: PortalContext) -> PageResponse:
     """List the users by email; ``q`` searches, ``status``, ``role`` and ``identity_provider`` filter."""
     roles = effective_roles(context.organization.settings)
     query = search_query()
-    providers = (
-        {
-            each.public_id: each.name
-            for each in list_identity_providers(context.actor, PageRequest(MAX_LIMIT)).items
-        }
-        if context.actor.has_permission("settings:read")
-        else {}
-    )
+    providers = find_provider_names(context.organization.id)
     allowed = {"status": STATUSES, "role": tuple(roles), "identity_provider": tuple(providers)}
     requested = {name: request.args.get(name, "") for name in allowed}
     filters = {name: value for name, value in requested.items() if value in allowed[name]}
