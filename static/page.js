@@ -38,3 +38,24 @@ if (find) document.addEventListener("keydown", (event) => {
   event.preventDefault();
   find.focus();
 });
+
+// Send a form only once: while the response is on its way, a second click would register a second client or use up a
+// one-time code. After ten seconds the user may try again, as after a response that keeps the page, such as one that
+// opens an app.
+let sent;
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  if (event.defaultPrevented || form.method !== "post") return;
+  if (form === sent) return event.preventDefault();
+  sent = form;
+  form.dataset.sent = "";
+  setTimeout(release, 10_000, form);
+});
+
+function release(form) {
+  delete form.dataset.sent;
+  if (sent === form) sent = undefined;
+}
+
+// The page may be the same one again after Back.
+addEventListener("pageshow", () => sent && release(sent));

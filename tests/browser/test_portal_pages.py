@@ -208,6 +208,29 @@ def test_error_summary_gets_focus_and_links_to_fields(
         assert page.evaluate("document.activeElement.id") == "email"
 
 
+def test_second_click_sends_no_second_form(
+    chromium: Any, live_server: Any, make: Factory, acme: Any, ada: Any
+) -> None:
+    with watched(chromium) as context:
+        page = _sign_in(context, make, ada, live_server).new_page()
+        page.goto(f"{live_server.url}/portal/{acme.slug}/clients/new?type=machine")
+        page.fill("#name", "Reports")
+        # The form waits for its response as long as the test wants it to.
+        page.evaluate(
+            """addEventListener('submit', (event) => {
+                document.title = `${document.title}, ${event.defaultPrevented ? 'ignored' : 'sent'}`
+                event.preventDefault()
+            })"""
+        )
+        for _ in range(2):
+            page.keyboard.press("Enter")
+        assert page.title().endswith(", sent, ignored")
+        # As after Back, which shows the same page again.
+        page.evaluate("dispatchEvent(new Event('pageshow'))")
+        page.keyboard.press("Enter")
+        assert page.title().endswith(", sent, ignored, sent")
+
+
 def test_copy_button_copies_value(
     chromium: Any, live_server: Any, make: Factory, acme: Any, ada: Any
 ) -> None:
