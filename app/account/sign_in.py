@@ -24,7 +24,7 @@ from app.operations.sign_in.passkey_sign_in import (
     begin_passkey_sign_in,
     is_passkey_sign_in_offered,
 )
-from app.operations.sign_in.sessions import end_session
+from app.operations.sign_in.sessions import SessionRecord, end_session
 from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn, SignInRefused, sign_in
 from app.operations.users.sign_up import next_registration_step
 from app.rules.errors import NotFound, OrganizationMoving
@@ -125,17 +125,28 @@ def sign_in_page(organization: str) -> Response:
         return sign_in_form(org, pending, form, code=400)
     session = session_for(org.id)
     wants_another = "account" in request.args
-    may_sign_in_again = pending is not None or wants_another or "reauthenticate" in request.args
-    if session is not None and not may_sign_in_again:
+    wants_form = wants_another or "reauthenticate" in request.args
+    if session is not None and pending is None and not wants_form:
         return redirect(_home(org, bool(session.permissions)), 303)
     hint = ""
     if not wants_another:
         sent = pending.sent if pending is not None else request.args
         hint = sent.get("login_hint", "") or (session.user_email if session is not None else "")
+    if pending and session and not wants_form and _is_signed_in_for(pending, session, hint):
+        return redirect(_resume_url(org), 303)
     form.email.data = hint[:254]
     return sign_in_form(
         org, pending, form, is_reauthentication=session is not None and hint == session.user_email
     )
+
+
+def _is_signed_in_for(pending: AuthorizationRequestRecord, session: SessionRecord, hint: str) -> bool:
+    """Return whether the user has signed in since the app's request, such as in another tab.
+
+    That always satisfies the request, so its next page does not lead back here. The app may expect another user.
+    """
+    is_expected = hint == session.user_email and "id_token_hint" not in pending.sent
+    return is_expected and session.began_at >= pending.created_at
 
 
 def _sign_in(
@@ -208,9 +219,13 @@ def destination_of(
 ) -> str:
     """Return where the sign-in leads: to the pending authorization request, to ``next``, or home."""
     if pending is not None:
-        query = urlencode({"request": return_parameters()["request"]})
-        return f"/organizations/{organization.slug}/oauth/authorize/resume?{query}"
+        return _resume_url(organization)
     return _home(organization, signed_in.has_permissions)
+
+
+def _resume_url(organization: OrganizationSnapshot) -> str:
+    query = urlencode({"request": return_parameters()["request"]})
+    return f"/organizations/{organization.slug}/oauth/authorize/resume?{query}"
 
 
 def current_browser(organization: OrganizationSnapshot) -> Browser:

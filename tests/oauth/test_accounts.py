@@ -20,6 +20,7 @@ from tests.oauth.conftest import (
     Flow,
     change_rows,
     clock_ago,
+    is_consent,
     is_sign_in,
     location,
     query_of,
@@ -106,6 +107,18 @@ def test_account_chooser_without_session_is_the_sign_in_page(flow: Flow) -> None
 def test_account_chooser_of_an_expired_request_shows_a_message(flow: Flow) -> None:
     path = f"/organizations/{flow.organization.slug}/oauth/authorize/account?request=x"
     assert flow.http.get(path).status_code == 400
+
+
+def test_sign_in_in_another_tab_continues_the_request(flow: Flow) -> None:
+    """The page that was open here continues without the password, unless it is for someone else."""
+    answer = flow.authorize(prompt="login")
+    waiting = flow.authorize(prompt="login", login_hint="someone@else.example")
+    assert 'id="confirm"' in flow.http.get(location(answer)).text
+    flow.sign_in()
+    back = flow.http.get(location(answer))
+    assert is_consent(back, flow)
+    assert "code" in query_of(flow.http.get(location(back)))
+    assert "someone@else.example" in flow.http.get(location(waiting)).text
 
 
 def test_another_user_may_reauthenticate_and_becomes_the_subject(flow: Flow) -> None:

@@ -140,8 +140,7 @@ def _sign_in(
     if session is None:
         return None
     return SignIn(
-        # Earlier than the session if an identity provider signed the user in without asking.
-        began_at=min(session.created_at, session.authenticated_at),
+        began_at=session.began_at,
         authenticated_at=session.authenticated_at,
         subject=subject_of(client, session.user_id),
         selected=stored is not None and stored.selected_session_id == session.id,

@@ -88,6 +88,11 @@ class SessionRecord(HasPublicId, Struct, frozen=True):
     permissions: frozenset[str]
 
     @property
+    def began_at(self) -> datetime:
+        """Return when the user was signed in: before the session if an identity provider did not ask them again."""
+        return min(self.created_at, self.authenticated_at)
+
+    @property
     def user_public_id(self) -> str:
         """Return the user's public id, ``usr_…``."""
         return public_id("usr", self.user_id)
