@@ -21,10 +21,22 @@ from app.operations.users.password_resets import (
     reset_password,
 )
 from app.rules.errors import InvalidInput, TooManyRequests
-from app.web.browser_session import known_browser, set_known_browser
+from app.web.browser_session import current_sessions, known_browser, set_known_browser
 from app.web.headers import page_class
 from app.web.languages import page_language
 from app.web.request_log import request_id
+
+
+@account.get("/.well-known/change-password")
+def find_password_page() -> Response:
+    """Redirect to the page that changes the password (W3C, A Well-Known URL for Changing Passwords).
+
+    Password managers open this URL, which names no organization: the user chooses one unless only one is signed in.
+    """
+    sessions = current_sessions()
+    if len(sessions) != 1:
+        return redirect("/login", 303)
+    return redirect(f"/organizations/{sessions[0].organization_slug}/account/password", 303)
 
 
 @account.route("/organizations/<organization>/forgot", methods=["GET", "POST"])

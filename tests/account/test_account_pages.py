@@ -95,6 +95,17 @@ def test_password_change_ends_other_sessions(
     assert Visitor(app).sign_in(ada, NEW).status_code == 303
 
 
+def test_password_managers_find_the_password_page(make: Any, visitor: Visitor, acme: Any, ada: Any) -> None:
+    """Without a single organization to which it belongs, the user chooses one."""
+    path = "/.well-known/change-password"
+    assert visitor.get(path).location == "/login"
+    visitor.sign_in(ada)
+    assert visitor.get(visitor.get(path).location).status_code == 200
+    assert visitor.get(path).location == f"/organizations/{acme.slug}/account/password"
+    make.sign_in(make.user(make.organization()), visitor.http)
+    assert visitor.get(path).location == "/login"
+
+
 def test_password_never_appears_in_a_page(at_home: Visitor, acme: Any) -> None:
     at_home.get(url(acme, "password"))
     wrong = at_home.post(

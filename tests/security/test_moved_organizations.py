@@ -23,7 +23,7 @@ PARTS = ("management", "portal", "account", "protocol")
 # They name no organization or root, or have nothing of one.
 OTHERS = re.compile(
     r"api\.(get_openapi|createOrganization|(get|update)InstanceLimits)|portal\.(instance|organization|new_organization|choose_organization|"
-    r"test_email|home|theme).*|account\.(start_page|choose_organization)|device\.choose|discovery\.(root_.*|"
+    r"test_email|home|theme).*|account\.(start_page|choose_organization|find_password_page)|device\.choose|discovery\.(root_.*|"
     r"protected_resource)|health\..*|security_txt\.show|static"
 )
 

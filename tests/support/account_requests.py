@@ -59,6 +59,7 @@ class AccountRequests(RequestWorld):
         for name, path in {
             "start_page": "/",
             "choose_organization": "/login",
+            "find_password_page": "/.well-known/change-password",
             "account_home": base,
             "activity_page": f"{base}/activity",
             "apps_page": f"{base}/apps",

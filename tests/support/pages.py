@@ -28,6 +28,7 @@ PUBLIC = {
     "logos.organization": "a picture that stands on public pages",
     "portal.choose_organization": "lists the sign-ins of this browser alone",
     "account.start_page": "leads on",
+    "account.find_password_page": "leads on",
     "account.choose_organization": "asks for an organization's name",
     "account.sign_in_page": "where one signs in",
     "account.verify_page": "the sign-in that waits is bound to the browser",
