@@ -298,6 +298,9 @@ def sign_in_form(
         reset=request.args.get("reset"),
         ended="ended" in request.args,
         unsaved="unsaved" in request.args,
+        verifies_email=own_path(return_parameters().get("next"), "").startswith(
+            f"/organizations/{organization.slug}/confirm-address/"
+        ),
         can_register=is_registration_open(organization.settings),
         wants_account=pending is not None and "create" in pending.sent.get("prompt", "").split(),
         password_enabled=organization.settings["authentication"]["password"]["enabled"],

@@ -190,7 +190,10 @@ def test_oi5_email_link_requires_the_right_account(
     link = box.links()[0].removeprefix("http://localhost")
     stranger = Visitor(app)
     assert stranger.get(link).location == f"/organizations/{acme.slug}/login?next={quote(link, safe='')}"
-    stranger.get(f"/organizations/{acme.slug}/login")
+    note = 'id="verifies-email"'
+    assert note in stranger.get(stranger.get(link).location).text
+    assert note in stranger.post(f"/organizations/{acme.slug}/login", email=NEW, password="x", next=link).text
+    assert note not in stranger.get(f"/organizations/{acme.slug}/login").text
     assert "/login" in stranger.post(link).location
     stranger.sign_in(make.user(acme))
     answer = stranger.get(link)
