@@ -16,7 +16,11 @@ from app.oauth.client_log import record_refusal, url_of_entry
 from app.oauth.protocol_request import ProtocolRequest, UnreadableBody
 from app.oauth.request_parsing import ParsedOAuthRequest, ParsedPayload
 from app.operations.authorization import authorization_requests, playground
-from app.operations.authorization.authorization_requests import AuthorizationRequestRecord, RequestParameters
+from app.operations.authorization.authorization_requests import (
+    AuthorizationRequestRecord,
+    RequestEnded,
+    RequestParameters,
+)
 from app.operations.directory.snapshots import ClientSnapshot
 from app.operations.sign_in.sessions import SessionRecord
 from app.rules.actor import Actor
@@ -240,7 +244,7 @@ def error_page(error: DomainError, request: ProtocolRequest | None = None) -> Ba
         if isinstance(error, ClientBlocked)
         else lazy_gettext("This app's request can't be completed"),
         message=error.description,
-        hint=_BLOCKED[1] if isinstance(error, ClientBlocked) else _HINT,
+        hint=_hint(error),
         error_code=error.code,
         request_id=request_id(),
         inspect_url=url_of_entry(request) if request is not None else None,
@@ -249,6 +253,13 @@ def error_page(error: DomainError, request: ProtocolRequest | None = None) -> Ba
     if isinstance(error, TooManyRequests):
         return Response(page, error.status, {"Retry-After": str(error.retry_after)})
     return Response(page, error.status if isinstance(error, UnreadableBody) else 400)
+
+
+def _hint(error: DomainError) -> str | None:
+    if isinstance(error, ClientBlocked):
+        return _BLOCKED[1]
+    # Its message says what to do, and no developer can help.
+    return None if isinstance(error, RequestEnded) else _HINT
 
 
 def _form(

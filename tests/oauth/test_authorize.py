@@ -164,7 +164,9 @@ def test_request_can_be_decided_only_once(asking: Flow, database: Database) -> N
         page = asking.consent(prompt="consent")
         assert asking.decide(page, button).status_code == 303
         for again in ("consent-allow", "consent-deny"):
-            assert is_ended(asking.decide(page, again))
+            answer = asking.decide(page, again)
+            assert is_ended(answer)
+            assert "already completed" in answer.text and answer.text.count("Go back to the app") == 1
     assert database.count("authorization_codes") == 1
 
 

@@ -179,7 +179,9 @@ class RequestEnded(NotFound):
     code = "request_ended"
 
     def __init__(self) -> None:
-        super().__init__("This sign-in request has expired. Go back to the app and start again.")
+        super().__init__(
+            "This sign-in request was already completed or has expired. Go back to the app and start again."
+        )
 
 
 def find_requesting_client(
