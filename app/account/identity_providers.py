@@ -12,15 +12,18 @@ from app.account.context import (
     AccountContext,
     account,
     account_page,
-    provider_name,
     restore_return_parameters,
     return_parameters,
 )
-from app.account.forms import SignInForm
-from app.account.sign_in import continue_sign_in, current_browser, pending_request, sign_in_form
-from app.operations.authorization.authorization_requests import AuthorizationRequestRecord, RequestEnded
+from app.account.sign_in import (
+    begin_with_provider,
+    continue_sign_in,
+    current_browser,
+    pending_request,
+    refuse_provider,
+)
+from app.operations.authorization.authorization_requests import RequestEnded
 from app.operations.directory.lookups import get_organization_by_slug
-from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.sign_in.linked_identities import list_own_identities, unlink_own_identity
 from app.operations.sign_in.provider_answers import ProviderAnswer
 from app.operations.sign_in.provider_metadata import ProviderUnusable
@@ -29,17 +32,14 @@ from app.operations.users.provider_sign_in import (
     ProviderOutcome,
     ProviderRefused,
     begin_linking,
-    begin_provider_sign_in,
     complete_provider_sign_in,
 )
-from app.rules.authorization.interaction import demands_new_sign_in
 from app.rules.errors import Conflict
 from app.web.browser_session import account_actor, anonymous_actor
 from app.web.forms import PageForm
 from app.web.headers import page_class
 
 _LIST = "/security/identities"
-_STATUS = {"expired": 400, "cancelled": 400, "failed": 400, "unavailable": 503}
 
 
 @account.post("/organizations/<organization>/login/with/<provider>")
@@ -48,23 +48,10 @@ def begin_provider_sign_in_action(organization: str, provider: str) -> Response:
     """Redirect to the identity provider. The parameters say where the sign-in leads."""
     org = get_organization_by_slug(organization)
     pending = pending_request(org)
-    sent = pending.sent if pending is not None else {}
     parameters = return_parameters()
     if INVITATION in request.form:
         parameters[INVITATION] = request.form[INVITATION]
-    try:
-        url = begin_provider_sign_in(
-            org,
-            provider,
-            current_browser(org),
-            parameters=parameters,
-            login_hint=sent.get("login_hint", "")[:254],
-            must_be_fresh="reauthenticate" in parameters or demands_new_sign_in(sent),
-            selects_account="account" in parameters or "select_account" in sent.get("prompt", "").split(),
-        )
-    except ProviderUnusable:
-        return _refuse(org, provider, pending, "unavailable")
-    return redirect(url, 303)
+    return begin_with_provider(org, provider, pending, parameters)
 
 
 @account.get("/organizations/<organization>/login/with/<provider>/callback")
@@ -100,9 +87,9 @@ def provider_callback(organization: str, provider: str) -> Response:
         restore_return_parameters({})
         pending = None
     if isinstance(outcome.result, ProviderRefused):
-        return _refuse(org, provider, pending, outcome.result.reason)
+        return refuse_provider(org, provider, pending, outcome.result.reason)
     if outcome.result is None:
-        return _refuse(org, provider, pending, "expired")
+        return refuse_provider(org, provider, pending, "expired")
     return continue_sign_in(org, outcome.result, pending)
 
 
@@ -142,18 +129,3 @@ def _identities_page(context: AccountContext, form: PageForm) -> Response:
 def _linked(context: AccountContext, outcome: ProviderOutcome) -> Response:
     reason = outcome.result.reason if isinstance(outcome.result, ProviderRefused) else "linked"
     return context.done(_LIST, f"identity-{reason}")
-
-
-def _refuse(
-    organization: OrganizationSnapshot,
-    slug: str,
-    pending: AuthorizationRequestRecord | None,
-    reason: str,
-) -> Response:
-    return sign_in_form(
-        organization,
-        pending,
-        SignInForm(formdata=None),
-        refused_provider=(reason, provider_name(organization, slug)),
-        code=_STATUS.get(reason, 403),
-    )

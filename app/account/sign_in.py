@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from flask import make_response, redirect, render_template, request
 from werkzeug.wrappers import Response
 
-from app.account.context import account, organization_page, return_parameters
+from app.account.context import account, organization_page, provider_name, return_parameters
 from app.account.forms import FindOrganizationForm, SignInForm
 from app.operations.authorization.authorization_requests import (
     AuthorizationRequestRecord,
@@ -24,9 +24,12 @@ from app.operations.sign_in.passkey_sign_in import (
     begin_passkey_sign_in,
     is_passkey_sign_in_offered,
 )
+from app.operations.sign_in.provider_metadata import ProviderUnusable
 from app.operations.sign_in.sessions import SessionRecord, end_session
 from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn, SignInRefused, sign_in
+from app.operations.users.provider_sign_in import begin_provider_sign_in
 from app.operations.users.sign_up import next_registration_step
+from app.rules.authorization.interaction import demands_new_sign_in
 from app.rules.errors import NotFound, OrganizationMoving
 from app.rules.sign_in.second_factors import MfaRequirement
 from app.rules.users.profile import is_registration_open
@@ -55,6 +58,11 @@ _STATUS = {
     "reset": 403,
     "suspended": 403,
     "password_off": 403,
+    # Of identity providers; 403 for others.
+    "expired": 400,
+    "cancelled": 400,
+    "failed": 400,
+    "unavailable": 503,
 }
 
 
@@ -112,7 +120,7 @@ def sign_in_page(organization: str) -> Response:
 
     ``request`` is the token of a pending authorization request, ``next`` a path of this service, ``reauthenticate``
     asks for the password even with a session, ``account=another`` means that another user will sign in, and ``emailed``
-    that an email has the link.
+    that an email has the link. ``identity_provider``, here or in the authorization request, leads to one at once.
     """
     org = get_organization_by_slug(organization, fresh=False)
     if "emailed" in request.args and not open_request(org):
@@ -128,12 +136,15 @@ def sign_in_page(organization: str) -> Response:
     wants_form = wants_another or "reauthenticate" in request.args
     if session is not None and pending is None and not wants_form:
         return redirect(_home(org, bool(session.permissions)), 303)
+    requested = pending.sent if pending is not None else request.args
     hint = ""
     if not wants_another:
-        sent = pending.sent if pending is not None else request.args
-        hint = sent.get("login_hint", "") or (session.user_email if session is not None else "")
+        hint = requested.get("login_hint", "") or (session.user_email if session is not None else "")
     if pending and session and not wants_form and _is_signed_in_for(pending, session, hint):
         return redirect(_resume_url(org), 303)
+    provider = "" if wants_another else requested.get("identity_provider", "")
+    if provider in {offered.slug for offered in list_offered_providers(org.id)}:
+        return begin_with_provider(org, provider, pending, return_parameters())
     form.email.data = hint[:254]
     return sign_in_form(
         org, pending, form, is_reauthentication=session is not None and hint == session.user_email
@@ -189,6 +200,45 @@ def sign_out(organization: str) -> Response:
     response = redirect(request.path, 303)
     clear_sign_in(response, org.id)
     return response
+
+
+def begin_with_provider(
+    organization: OrganizationSnapshot,
+    provider: str,
+    pending: AuthorizationRequestRecord | None,
+    parameters: dict[str, str],
+) -> Response:
+    """Redirect to the identity provider, or show that it can't be reached. ``parameters`` say where that leads."""
+    sent = pending.sent if pending is not None else {}
+    try:
+        url = begin_provider_sign_in(
+            organization,
+            provider,
+            current_browser(organization),
+            parameters=parameters,
+            login_hint=sent.get("login_hint", "")[:254],
+            must_be_fresh="reauthenticate" in parameters or demands_new_sign_in(sent),
+            selects_account="account" in parameters or "select_account" in sent.get("prompt", "").split(),
+        )
+    except ProviderUnusable:
+        return refuse_provider(organization, provider, pending, "unavailable")
+    return redirect(url, 303)
+
+
+def refuse_provider(
+    organization: OrganizationSnapshot,
+    slug: str,
+    pending: AuthorizationRequestRecord | None,
+    reason: str,
+) -> Response:
+    """Render the sign-in page with the reason why a sign-in with an identity provider failed."""
+    return sign_in_form(
+        organization,
+        pending,
+        SignInForm(formdata=None),
+        refused_provider=(reason, provider_name(organization, slug)),
+        code=_STATUS.get(reason, 403),
+    )
 
 
 def continue_sign_in(

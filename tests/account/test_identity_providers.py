@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 from flask import Flask
@@ -211,6 +211,40 @@ def test_silent_sign_in_meets_no_demand_for_a_new_one(
     assert urlsplit(done.location).path == resume
     asking = visitor.http.get(done.location)
     assert asking.status_code == 200 and "consent" in asking.text
+
+
+def test_app_leads_to_the_provider_that_it_names(provider: Provider, visitor: Visitor, make: Any) -> None:
+    provider.change(create_users=True)
+    client = make.client(provider.acme, redirect_uris=[REDIRECT_URI])
+
+    def sign_in_page(named: str, **more: str) -> Any:
+        asked = {**request_of(client), "prompt": "login", "identity_provider": named}
+        page = visitor.http.get("/oauth/authorize", query_string=asked).location
+        return visitor.http.get(f"{page}&{urlencode(more)}")
+
+    for named, more in (
+        ("another", {}),
+        ("x" * 41, {}),
+        ("Example", {}),
+        ("example", {"account": "another"}),
+    ):
+        page = sign_in_page(named, **more)
+        assert page.status_code == 200 and "Continue with Example" in page.text
+    begun = sign_in_page("example")
+    sent = parse_qs(urlsplit(begun.location).query)
+    assert begun.location.startswith(provider.fake.server.base_url) and sent["prompt"] == ["login"]
+    # Who does not want to sign in there sees the other ways.
+    provider.fake.error = "access_denied"
+    page = provider.come_back(visitor, provider.fake.authorize(begun.location))
+    assert "cancelled" in refusal(page) and "Continue with Example" in page.text
+    provider.fake.error = ""
+    done = provider.come_back(visitor, provider.fake.authorize(sign_in_page("example").location))
+    assert urlsplit(done.location).path.endswith("/oauth/authorize/resume")
+    # A link to the sign-in page can do the same.
+    home = f"/organizations/{provider.acme.slug}/login?identity_provider=example"
+    assert provider.app.test_client().get(home).location.startswith(provider.fake.server.base_url)
+    provider.change(status="disabled")
+    assert sign_in_page("example").status_code == 200
 
 
 def test_head_request_completes_nothing(provider: Provider, visitor: Visitor) -> None:

@@ -67,6 +67,7 @@ _AUTHORIZATION: JsonSchema = {
         "acr_values",
         "ui_locales",
         scope="By default all scopes of the client.",
+        identity_provider="The `slug` of the identity provider that the user should sign in with. Not a standard.",
         redirect_uri="A registered redirect URI, compared exactly.",
         state="Returned unchanged.",
         code_challenge="The PKCE challenge (RFC 7636). `pkce_policy` in the metadata says who needs one.",

@@ -20,6 +20,7 @@ from app.rules.clients.redirect_uris import get_web_origin
 from app.rules.clients.resource_indicators import parse_resources
 from app.rules.errors import AuthorizationError, DomainError, InvalidTarget
 from app.rules.scopes import SCOPE_OF_CLAIM, disallowed_scopes, parse_scope
+from app.rules.sign_in.identity_providers import is_provider_slug
 from app.rules.strict_json import load_object
 from app.rules.tokens.claims import PROFILE_CLAIMS
 
@@ -146,6 +147,8 @@ NAMES = (
     "ui_locales",
     "dpop_jkt",
     "resource",
+    # The name in URLs of the identity provider to sign in with; not a standard.
+    "identity_provider",
 )
 
 
@@ -224,10 +227,12 @@ def parse_authorization_request(
 
 
 def known_parameters(sent: Mapping[str, str]) -> dict[str, str]:
-    """Return the known parameters of a request, for storage, without an invalid login hint."""
+    """Return the known parameters of a request, for storage, without hints that cannot be right."""
     known = {name: sent[name] for name in NAMES if name in sent}
     if login_hint(sent) is None:
         known.pop("login_hint", None)
+    if not is_provider_slug(sent.get("identity_provider", "")):
+        known.pop("identity_provider", None)
     for name, max_bytes in (
         ("id_token_hint", MAX_ID_TOKEN_HINT_LENGTH),
         ("ui_locales", MAX_UI_LOCALES_LENGTH),

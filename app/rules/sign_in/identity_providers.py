@@ -107,8 +107,13 @@ class ProviderIdentity(Struct, frozen=True):
     groups: tuple[str, ...] | None = None
 
 
+def is_provider_slug(text: str) -> bool:
+    """Return whether the text can be a provider's name in URLs."""
+    return _SLUG.fullmatch(text) is not None
+
+
 def _slug_problem(value: str) -> FieldProblem | None:
-    if _SLUG.fullmatch(value) is not None:
+    if is_provider_slug(value):
         return None
     return FieldProblem(
         "invalid_slug",
