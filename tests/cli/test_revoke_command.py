@@ -40,7 +40,9 @@ def test_commands_of_the_incidents_page_succeed(app: Flask, make: Factory) -> No
     make.user(acme, email="bob@acme.example")
     client = make.machine(acme, "clients:read")
     page = (ROOT / "docs/operations/incidents.md").read_text()
-    commands = re.findall(r"`gatehouse ((?:audit|keys rotate|organizations|revoke|users) [^`]+)`", page)
+    commands = re.findall(
+        r"`gatehouse ((?:audit|clients|keys rotate|organizations|revoke|users) [^`]+)`", page
+    )
     assert len(commands) >= 9
     for command in commands:
         done = run(app, *command.replace("CLIENT_ID", client.client_id).split())
