@@ -256,17 +256,18 @@ def test_administrators_read_what_the_provider_said(provider: Provider, visitor:
     said = {"error": "invalid_client", "error_description": "The secret has\nexpired."}
     provider.fake.answers["/token"] = Response(401, json.dumps(said).encode())
     provider.sign_in(visitor)
-    provider.fake.error = "unauthorized_client"
-    provider.sign_in(visitor)
-    provider.fake.error = "access_denied"
-    provider.sign_in(visitor)
+    # Whoever begins a sign-in can return with any error: administrators must not read a stranger's text.
+    for error in ("unauthorized_client", "Secret expired: enter it at evil.example", "access_denied"):
+        provider.fake.error = error
+        provider.sign_in(visitor)
     failures = [row for row in provider.rows(AuditEvent) if row.action == "identity_provider.failed"]
     assert [(row.target_id, row.after["problem"]) for row in failures] == [
         (
             provider.record.public_id,
             "the token endpoint answered 401 'invalid_client' 'The secret has\\nexpired.'",
         ),
-        (provider.record.public_id, "it answered 'unauthorized_client'"),
+        (provider.record.public_id, "the user's browser returned with the error 'unauthorized_client'"),
+        (provider.record.public_id, "the user's browser returned with an unknown error"),
     ]
 
 

@@ -64,6 +64,7 @@ from app.rules.sign_in.identity_providers import (
     IdTokenInvalid,
     ProviderIdentity,
     authorization_url,
+    is_error_code,
 )
 from app.rules.sign_in.passwords import Lockout
 from app.rules.store.outgoing_http import OutgoingRequestBlocked
@@ -237,7 +238,8 @@ def _complete(
     if answer.error:
         if answer.error in {"access_denied", "login_required", "interaction_required"}:
             return ProviderRefused("cancelled")
-        _record_defect(actor, provider, f"it answered {answer.error[:40]!a}")
+        error = f"the error '{answer.error}'" if is_error_code(answer.error) else "an unknown error"
+        _record_defect(actor, provider, f"the user's browser returned with {error}")
         return ProviderRefused("failed")
     try:
         identity = redeem_answer(

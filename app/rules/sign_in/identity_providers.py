@@ -65,6 +65,7 @@ _KEY_MEMBERS = ("kty", "kid", "alg", "crv", "x", "y", "n", "e")
 _SLUG_PATTERN = r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?"
 _SLUG = re.compile(_SLUG_PATTERN)
 _ACCESS_TOKEN = re.compile(r"[\x21-\x7e]+")
+_ERROR_CODE = re.compile(r"[a-z_]{1,40}")
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,100}")
 
 
@@ -400,6 +401,11 @@ def token_request(
 def is_access_token(value: object) -> bool:
     """Return whether a request can carry the value as a bearer token (RFC 6750 section 2.1)."""
     return isinstance(value, str) and _ACCESS_TOKEN.fullmatch(value) is not None
+
+
+def is_error_code(value: str) -> bool:
+    """Return whether an error looks like those of section 3.1.2.6. The browser carries it, so it may be any text."""
+    return _ERROR_CODE.fullmatch(value) is not None
 
 
 def verify_id_token(
