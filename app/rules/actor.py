@@ -68,6 +68,10 @@ class Actor(Struct, frozen=True):
         """Return the user of an anonymous caller's organization as an actor with the caller's request."""
         return replace(self, kind="user", user_id=user_id, label=label)
 
+    def as_system(self, label: str) -> Actor:
+        """Return the service itself as an actor with an anonymous caller's request."""
+        return replace(self, kind="system", label=label)
+
     def require_own_account(self) -> UUID:
         """Return the id of the signed-in user for pages of their own account. Raises Forbidden."""
         if self.user_id is None or self.organization_id != self.home_organization_id:

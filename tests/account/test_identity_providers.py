@@ -53,6 +53,8 @@ def test_first_sign_in_creates_user_and_later_ones_find_them(provider: Provider,
     # Otherwise, nobody could say later whom a hostile provider signed in.
     started = [row.after for row in events if row.action == "session.started"]
     assert started == [{"methods": ["fed"], "provider": provider.record.public_id}] * 2
+    (registered,) = [row for row in events if row.action == "user.registered"]
+    assert registered.address == "127.0.0.1" and registered.request_id
 
 
 def test_answer_returns_to_the_page_that_asked(provider: Provider, visitor: Visitor) -> None:

@@ -38,14 +38,13 @@ def hold_provider_groups(provider: IdentityProviderRecord) -> ProviderGroups:
 
 @transaction
 def apply_provider_groups(
-    provider: IdentityProviderRecord, user: UserSnapshot, groups: ProviderGroups, values: Collection[str]
+    actor: Actor, user: UserSnapshot, groups: ProviderGroups, values: Collection[str]
 ) -> None:
     """Make the user a member of exactly those ``groups`` that name one of the ``values``.
 
-    The caller holds the groups and the user. A user stays out of groups beyond the limit. Audit:
-    ``group.member_added``, ``group.member_removed``.
+    The caller holds the groups and the user. ``actor`` is the system in the provider's name. A user stays out of groups
+    beyond the limit. Audit: ``group.member_added``, ``group.member_removed``.
     """
-    actor = Actor.system(provider.organization_id, provider.name)
     held = find_groups_of_user(actor, user.id)
     wanted = {group_id for group_id, names in groups.items() if not set(names).isdisjoint(values)}
     for group_id in sorted(held & (groups.keys() - wanted)):

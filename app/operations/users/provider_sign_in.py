@@ -335,7 +335,7 @@ def _sign_in_or_create(arrival: _Arrival) -> SignedIn | SecondStepRequired | Pro
     organization, provider, identity = arrival.organization, arrival.provider, arrival.identity
     groups = hold_provider_groups(provider)
     linked = find_identity(provider, identity.subject)
-    user = _user_of(organization, provider, linked, identity)
+    user = _user_of(arrival, linked)
     if isinstance(user, ProviderRefused):
         return user
     if linked is None:
@@ -353,7 +353,8 @@ def _complete_first_factor(
     arrival: _Arrival, user: UserSnapshot, groups: ProviderGroups, authenticated_at: datetime | None
 ) -> SignedIn | SecondStepRequired:
     if arrival.identity.groups is not None:
-        apply_provider_groups(arrival.provider, user, groups, arrival.identity.groups)
+        provider = arrival.actor.as_system(arrival.provider.name)
+        apply_provider_groups(provider, user, groups, arrival.identity.groups)
     return complete_first_factor(
         arrival.actor,
         arrival.organization,
@@ -365,18 +366,14 @@ def _complete_first_factor(
     )
 
 
-def _user_of(
-    organization: OrganizationSnapshot,
-    provider: IdentityProviderRecord,
-    linked: LinkedIdentityRecord | None,
-    identity: ProviderIdentity,
-) -> UserSnapshot | ProviderRefused:
+def _user_of(arrival: _Arrival, linked: LinkedIdentityRecord | None) -> UserSnapshot | ProviderRefused:
     """Return the user to sign in: the linked one, the one with the same verified email, or a new one.
 
     An email that is not verified on both sides never links: whoever typed it first could read what belongs to another.
     Nor does that of a user with more permissions than every member: whoever may change settings could define a provider
     that signs them in as an administrator (TN-11). Such users link their account themselves.
     """
+    organization, provider, identity = arrival.organization, arrival.provider, arrival.identity
     if linked is not None:
         user = get_user(organization.id, linked.user_id)
         return user if user.status == ACTIVE else ProviderRefused("disabled")
@@ -394,7 +391,7 @@ def _user_of(
     if not is_domain_allowed(identity.email, organization.settings):
         return ProviderRefused("domain")
     user_id = create_registered_user(
-        Actor.system(organization.id, identity.email),
+        arrival.actor.as_system(identity.email),
         organization,
         email=identity.email,
         name=_name_of(identity),
