@@ -63,9 +63,9 @@ class GroupForm(PageForm):
 
     @property
     def provider_fields(self) -> dict[str, str]:
-        """The field of the form for each field of the operations that is a group at a provider."""
-        names = [field.name for field in self.providers for _ in field.data]
-        return {f"provider_groups[{position}].value": name for position, name in enumerate(names)}
+        """The line of the form for each field of the operations that is a group at a provider."""
+        lines = [f"{field.name}[{line}]" for field in self.providers for line in range(len(field.data))]
+        return {f"provider_groups[{position}].value": line for position, line in enumerate(lines)}
 
 
 def _group_form(context: PortalContext, group: GroupRecord | None = None) -> GroupForm:

@@ -323,17 +323,18 @@ class VersionField(HiddenField):
 
 
 def _field_messages(error: DomainError, fields: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield (field of the form, translated message) for each error.
+    """Yield (field of the form, translated message) for each error; ``redirect_uris[1]`` becomes a line number.
 
-    ``redirect_uris[1]`` becomes a line number, unless ``fields`` has this very entry.
+    ``fields`` may also map one entry to another: ``{"members[3]": "guests[1]"}``.
     """
     for problem in error.errors:
-        index = _INDEX.search(problem.field)
-        name = _INDEX.sub("", problem.field)
+        field = fields.get(problem.field, problem.field)
+        index = _INDEX.search(field)
+        name = _INDEX.sub("", field)
         message = translate(problem.message)
-        if index and problem.field not in fields:
+        if index:
             message = gettext("Line %(number)s: %(message)s", number=int(index[1]) + 1, message=message)
-        yield fields.get(problem.field, fields.get(name, name)), message
+        yield fields.get(name, name), message
 
 
 _PREFIX = "attributes."

@@ -103,6 +103,7 @@ def test_group_takes_its_members_from_providers(ada: Any, fake: FakeProvider, da
     version = ada.hidden("version")
     refused = ada.send(edit, **fields | {"version": version, provider_id: "eng\n" + "x" * 256})
     assert refused.status_code == 400 and f'href="#{provider_id}"' in refused.text
+    assert "Line 2: Use at most 255 characters" in refused.text
     # What named a deleted provider is forgotten when the group is saved.
     ada.submit(f"{address}/delete")
     assert "Members from" not in ada.get(group[0]).text
