@@ -36,6 +36,7 @@ from app.rules.users.profile import is_registration_open
 from app.web.branding import logo_of
 from app.web.browser_session import (
     account_actor,
+    anonymous_actor,
     browser_id,
     clear_sign_in,
     current_sessions,
@@ -212,6 +213,7 @@ def begin_with_provider(
     sent = pending.sent if pending is not None else {}
     try:
         url = begin_provider_sign_in(
+            anonymous_actor(organization),
             organization,
             provider,
             current_browser(organization),

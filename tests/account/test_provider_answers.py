@@ -82,10 +82,12 @@ def test_unusable_configuration_is_refused(
     visitor.get(f"/organizations/{provider.acme.slug}/login")
     page = visitor.post(f"/organizations/{provider.acme.slug}/login/with/example")
     assert page.status_code == 503 and "can't be reached" in refusal(page)
-    # The next visitor causes no further requests.
+    # The next visitor causes no further requests, and no further event.
     asked = list(provider.fake.asked)
     visitor.post(f"/organizations/{provider.acme.slug}/login/with/example")
     assert provider.fake.asked == asked
+    (failed,) = [row for row in provider.rows(AuditEvent) if row.action == "identity_provider.failed"]
+    assert failed.after["problem"].startswith("its metadata could not be read: ") and failed.address
 
 
 @pytest.mark.parametrize("access_token", ["one\r\nHost: two", "é", ""])

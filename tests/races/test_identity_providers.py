@@ -45,7 +45,8 @@ def test_person_who_signs_in_many_times_at_once_is_one_user(
         answers = []
         for number in range(CROWD):
             with app.app_context():
-                url = begin_provider_sign_in(acme, "example", Browser(f"b{number}"), parameters={})
+                visitor, browser = Actor.anonymous(acme.id), Browser(f"b{number}")
+                url = begin_provider_sign_in(visitor, acme, "example", browser, parameters={})
             sent = parse_qs(urlsplit(fake.authorize(url)).query)
             answers.append(ProviderAnswer(sent["state"][0], sent["code"][0], issuer=fake.issuer))
 

@@ -35,7 +35,14 @@ _log = logging.getLogger("gatehouse.sign_in")
 
 
 class ProviderUnusable(Exception):
-    """The provider's metadata or keys could not be read. The message is for the log."""
+    """The provider's metadata or keys could not be read. The message is for administrators.
+
+    It ``is_repeated`` if they were not requested again, because that failed a moment ago.
+    """
+
+    def __init__(self, problem: str, *, is_repeated: bool = False) -> None:
+        super().__init__(problem)
+        self.is_repeated = is_repeated
 
 
 class Published(Struct, frozen=True):
@@ -81,8 +88,10 @@ def read_published(organization_id: str, issuer: str, *, needs_new_keys: bool = 
         except (OutgoingRequestFailed, OutgoingRequestBlocked, MetadataInvalid) as error:
             _failed.put(organization_id, issuer, value=now)
             _log.warning("the metadata of %s were not read for %s: %s", issuer, organization_id, error)
+            if known is None:
+                raise ProviderUnusable(f"its metadata could not be read: {error}") from error
     if known is None:
-        raise ProviderUnusable("its metadata could not be read a moment ago")
+        raise ProviderUnusable("its metadata could not be read a moment ago", is_repeated=True)
     return known
 
 

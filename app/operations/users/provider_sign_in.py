@@ -129,6 +129,7 @@ class _Arrival(Struct, frozen=True):
 
 
 def begin_provider_sign_in(
+    actor: Actor,
     organization: OrganizationSnapshot,
     provider_slug: str,
     browser: Browser,
@@ -140,12 +141,12 @@ def begin_provider_sign_in(
 ) -> str:
     """Return the URL of the provider at which the user signs in.
 
-    ``parameters`` say where the sign-in leads; with INVITATION, the token of one, it accepts the invitation. With
-    ``must_be_fresh``, the user has to sign in there again. Raises NotFound without such an enabled provider, and
-    ProviderUnusable if its metadata cannot be read now.
+    ``actor`` is the anonymous actor. ``parameters`` say where the sign-in leads; with INVITATION, the token of one, it
+    accepts the invitation. With ``must_be_fresh``, the user has to sign in there again. Raises NotFound without such an
+    enabled provider, and ProviderUnusable if its metadata cannot be read now. Audit: ``identity_provider.failed``.
     """
     prompt = "login" if must_be_fresh else "select_account" if selects_account else ""
-    return _begin(organization, provider_slug, browser, parameters, login_hint, prompt, None)
+    return _begin(actor, organization, provider_slug, browser, parameters, login_hint, prompt, None)
 
 
 def begin_linking(actor: Actor, provider_slug: str, browser: Browser) -> str:
@@ -156,10 +157,11 @@ def begin_linking(actor: Actor, provider_slug: str, browser: Browser) -> str:
     user_id = actor.require_own_account()
     require_fresh_sign_in(actor)
     organization = get_organization_by_id(actor.organization_id)
-    return _begin(organization, provider_slug, browser, {}, "", "select_account", user_id)
+    return _begin(actor, organization, provider_slug, browser, {}, "", "select_account", user_id)
 
 
 def _begin(
+    actor: Actor,
     organization: OrganizationSnapshot,
     provider_slug: str,
     browser: Browser,
@@ -169,7 +171,13 @@ def _begin(
     linking_user: UUID | None,
 ) -> str:
     provider = _get_provider(organization, provider_slug)
-    metadata = read_published(provider.organization_id, provider.issuer).metadata
+    try:
+        metadata = read_published(provider.organization_id, provider.issuer).metadata
+    except ProviderUnusable as error:
+        # Otherwise, visitors could fill the audit log.
+        if not error.is_repeated:
+            _record_defect(actor, provider, str(error))
+        raise
     begun = _Request(
         provider_id=provider.public_id,
         browser=_browser_digest(browser),
