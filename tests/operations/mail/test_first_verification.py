@@ -143,8 +143,8 @@ def test_factors_added_after_verification_remain(
     assert isinstance(sign_in(acme.id, squatted.email, NEW), SecondStepRequired)
     notice = plain(box.mails[0]).replace("\N{WORD JOINER}", "")
     assert "Your account has 2 passkeys. If you don't recognize any of it" in notice
-    # A linked account signs in whatever the password is.
-    assert "You can still sign in with Example (example@idp.example). If you don't" in notice
+    # A linked account signs in whatever the password is, or will again if its provider is disabled now.
+    assert "Your account is linked to Example (example@idp.example). If you don't" in notice
 
 
 def test_factors_of_a_trusted_account_remain(make: Any, app: Any, box: Mailbox, deliver: Deliver) -> None:
