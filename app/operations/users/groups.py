@@ -56,7 +56,8 @@ from app.rules.versions import ExpectedVersion, is_expected
 FILTERS: Filters = {"sort": sort_filter("name")}
 MAX_GROUPS = 1000
 MAX_GROUPS_PER_USER = 100
-MAX_PROVIDER_GROUPS = 100
+MAX_PROVIDER_GROUPS = 20
+"""Of one group: a sign-in reads those of all groups, and SQLite writes nothing else meanwhile."""
 _FIELDS = ("name", "description", "provider_groups")
 _READ_ONLY = ("id", "organization_id", "members", "created_at", "created_by", "updated_at")
 _NAME_REQUIRED = {"name": "Enter a name for the group."}

@@ -84,7 +84,7 @@ NO_IDP = public_id("idp", new_id())
         ({"name": "New", "colour": "red"}, "colour", "unknown_field"),
         ({"name": "New", "provider_groups": "eng"}, "provider_groups", "wrong_type"),
         (
-            {"name": "New", "provider_groups": [{"provider_id": NO_IDP, "value": "x"}] * 101},
+            {"name": "New", "provider_groups": [{"provider_id": NO_IDP, "value": "x"}] * 21},
             "provider_groups",
             "too_many",
         ),
