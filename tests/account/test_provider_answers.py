@@ -22,6 +22,7 @@ from app.operations.store import clock
 from tests.account.conftest import Visitor
 from tests.account.providers import Provider, refusal
 from tests.support.https_server import Response
+from tests.support.identity_provider import CLIENT_SECRET
 from tests.support.signer import new_key
 
 
@@ -255,7 +256,8 @@ def test_answer_of_another_issuer_or_with_an_error_is_refused(provider: Provider
 
 
 def test_administrators_read_what_the_provider_said(provider: Provider, visitor: Visitor) -> None:
-    said = {"error": "invalid_client", "error_description": "The secret has\nexpired."}
+    # IP-9: no secret is in an event, also if the provider repeats it.
+    said = {"error": "invalid_client", "error_description": f"The secret {CLIENT_SECRET} has\nexpired."}
     provider.fake.answers["/token"] = Response(401, json.dumps(said).encode())
     provider.sign_in(visitor)
     # Whoever begins a sign-in can return with any error: administrators must not read a stranger's text.
@@ -266,7 +268,7 @@ def test_administrators_read_what_the_provider_said(provider: Provider, visitor:
     assert [(row.target_id, row.after["problem"]) for row in failures] == [
         (
             provider.record.public_id,
-            "the token endpoint answered 401 'invalid_client' 'The secret has\\nexpired.'",
+            "the token endpoint answered 401 'invalid_client' 'The secret (client secret) has\\nexpired.'",
         ),
         (provider.record.public_id, "the user's browser returned with the error 'unauthorized_client'"),
         (provider.record.public_id, "the user's browser returned with an unknown error"),

@@ -52,10 +52,11 @@ def redeem_answer(
         {provider.issuer} if published.metadata.sends_issuer else {None, provider.issuer}
     ):
         raise IdTokenInvalid("another issuer sent the answer")
+    client_secret = read_client_secret(provider)
     form, headers = token_request(
         published.metadata,
         client_id=provider.client_id,
-        client_secret=read_client_secret(provider),
+        client_secret=client_secret,
         code=answer.code,
         redirect_uri=provider.redirect_uri,
         code_verifier=code_verifier,
@@ -69,6 +70,7 @@ def redeem_answer(
             max_bytes=MAX_DOCUMENT_BYTES,
         ),
         "the token endpoint",
+        secret=client_secret,
     )
     claims = _verify(provider, published, tokens.get("id_token"), nonce)
     wanted = () if "email" in claims else ("email", "email_verified", "name")
@@ -119,12 +121,17 @@ def _read_userinfo(
     return claims
 
 
-def _load(reply: outgoing_http.HttpResponse, source: str) -> dict[str, Any]:
+def _load(reply: outgoing_http.HttpResponse, source: str, *, secret: str | None = None) -> dict[str, Any]:
+    """Return the JSON object of a response. Raises IdTokenInvalid, which quotes errors without the ``secret``."""
     try:
         content = load_object(reply.body)
     except InvalidJson as error:
         raise IdTokenInvalid(f"{source} answered {reply.status} without a JSON object") from error
     if reply.status != 200:
-        said = [str(content[name])[:200] for name in ("error", "error_description") if content.get(name)]
-        raise IdTokenInvalid(" ".join([f"{source} answered {reply.status}", *map(ascii, said)]))
+        said = [str(content[name]) for name in ("error", "error_description") if content.get(name)]
+        if secret is not None:
+            said = [text.replace(secret, "(client secret)") for text in said]
+        raise IdTokenInvalid(
+            " ".join([f"{source} answered {reply.status}", *(ascii(text[:200]) for text in said)])
+        )
     return content
