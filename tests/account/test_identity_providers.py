@@ -15,7 +15,7 @@ from app.models.audit import AuditEvent
 from app.models.grant import AuthorizationRequest
 from app.models.identity_provider import LinkedIdentity
 from app.models.session import Session
-from app.models.user import User
+from app.models.user import GroupMember, User
 from app.operations.sign_in.identity_providers import (
     clear_cached_providers,
     delete_identity_provider,
@@ -23,6 +23,7 @@ from app.operations.sign_in.identity_providers import (
 from app.operations.store import clock
 from app.operations.store.transactions import transaction
 from app.operations.tokens.bulk_revocation import bulk_revoke
+from app.operations.users.groups import create_group
 from app.operations.users.invitations import create_invitation
 from app.rules.errors import Conflict
 from app.rules.identifiers import public_id
@@ -356,10 +357,15 @@ def test_invitation_is_accepted_with_a_provider(provider: Provider, visitor: Vis
 
     taken = visitor.get(accept().location)
     assert "already linked to another user" in refusal(taken)
+    with app.app_context():
+        named = {"provider_id": provider.record.public_id, "value": "staff"}
+        create_group(provider.admin, provider.acme.slug, {"name": "Staff", "provider_groups": [named]})
     provider.fake.claims |= {"sub": "bob", "email": "bob@example.net", "email_verified": False}
+    provider.fake.claims["groups"] = ["staff"]
     assert accept().location == f"/portal/{provider.acme.slug}"
     (user,) = [row for row in provider.rows(User) if row.email == "bob@acme.example"]
     assert user.id in {row.user_id for row in provider.rows(LinkedIdentity) if row.subject == "bob"}
+    assert [row.user_id for row in provider.rows(GroupMember)] == [user.id]
     provider.fake.claims |= {"sub": "eve"}
     visitor.get(f"/organizations/{provider.acme.slug}/login?account=another")
     ended = provider.fake.authorize(visitor.post(begin, invitation=token).location)
