@@ -202,7 +202,7 @@ class PublicId(Check, Struct, frozen=True):
     def problem(self, value: Any) -> FieldProblem | None:
         if parse_public_id(self.prefix, value) is not None:
             return None
-        return FieldProblem("invalid_id", lazy_gettext("This is not the ID of a %(noun)s.", noun=self.noun))
+        return FieldProblem("invalid_id", lazy_gettext("This is not a valid %(noun)s ID.", noun=self.noun))
 
     def json_schema(self) -> dict[str, Any]:
         described = {"description": f"The ID of the {self.noun}."} if self.noun else {}
