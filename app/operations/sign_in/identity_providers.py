@@ -184,7 +184,9 @@ def hold_provider(provider: IdentityProviderRecord) -> None:
         .with_for_update(read=True)
     ).first()
     if row is None or (row.version, row.status) != (provider.version, provider.status):
-        raise _changed_meanwhile()
+        raise Conflict(
+            "The identity provider was changed by another request. Try again.", code="changed_meanwhile"
+        )
 
 
 @read
@@ -306,7 +308,9 @@ def _update(
         .values(version=row.version + 1, updated_at=clock.now(), **values)
     )
     if updated != 1:
-        raise _changed_meanwhile()
+        raise Conflict(
+            "The identity provider was changed by another request. Try again.", code="changed_meanwhile"
+        )
     # Only now is the row locked: a sign-in that links an account holds it.
     if "issuer" in values and has_linked_identities(row.organization_id, row.id):
         raise InvalidInput(
@@ -338,25 +342,34 @@ def delete_identity_provider(
 ) -> IdentityProviderRecord:
     """Delete an identity provider and the links of users to their accounts there.
 
-    Users who signed in with it stay, and so do their sessions. The provider is disabled first, and the links are
-    deleted in parts. If that is interrupted, it remains disabled and can be deleted again. Call it outside of a
+    Users who signed in with it stay, and so do their sessions. The links of many users are deleted in parts, after the
+    provider was disabled. If that is interrupted, it remains disabled and can be deleted again. Call it outside of a
     transaction. Raises NotFound, Forbidden, FreshSignInRequired, PreconditionFailed, and Conflict if no user could sign
-    in then or it was enabled meanwhile. Audit: ``identity_provider.deleted``, of an enabled one after
-    ``identity_provider.updated``.
+    in then. Audit: ``identity_provider.deleted``, with many links after ``identity_provider.updated``.
     """
     require_provider_permission(actor)
-    # In a transaction of its own: those of users lock their links and pending sign-ins in another order.
-    provider = _disable_for_deletion(actor, provider_id, expected_version)
-    while _delete_some_links(provider) == _BATCH:
-        pass
-    return _delete(actor, provider_id)
+    if _has_many_links(actor, provider_id):
+        provider = _disable_for_deletion(actor, provider_id, expected_version)
+        expected_version = None
+        while _delete_some_links(provider) == _BATCH:
+            pass
+    return _delete(actor, provider_id, expected_version)
+
+
+@read
+def _has_many_links(actor: Actor, provider_id: str) -> bool:
+    row = _get_row(actor, provider_id)
+    of_provider = select(LinkedIdentity.id).where(
+        LinkedIdentity.organization_id == row.organization_id, LinkedIdentity.provider_id == row.id
+    )
+    return db.session.scalar(of_provider.order_by(LinkedIdentity.id).offset(_BATCH).limit(1)) is not None
 
 
 @transaction
 def _disable_for_deletion(
     actor: Actor, provider_id: str, expected_version: ExpectedVersion
 ) -> IdentityProviderRecord:
-    row = _get_row(actor, provider_id, hold=True)
+    row = _get_row(actor, provider_id)
     _require_version(row, expected_version)
     if row.status == ENABLED:
         count_changed(
@@ -370,12 +383,6 @@ def _disable_for_deletion(
         changes = {"before": {"status": ENABLED}, "after": {"status": DISABLED}}
         _record(actor, "identity_provider.updated", row.id, **changes)
     return provider_record(row)
-
-
-def _changed_meanwhile() -> Conflict:
-    return Conflict(
-        "The identity provider was changed by another request. Try again.", code="changed_meanwhile"
-    )
 
 
 @transaction
@@ -394,12 +401,14 @@ def _delete_some_links(provider: IdentityProviderRecord) -> int:
 
 
 @transaction
-def _delete(actor: Actor, provider_id: str) -> IdentityProviderRecord:
+def _delete(actor: Actor, provider_id: str, expected_version: ExpectedVersion) -> IdentityProviderRecord:
     # A sign-in holds the provider before it writes the link, so the provider is locked first here, too.
     row = _get_row(actor, provider_id, hold=True)
-    if row.status == ENABLED:
-        raise _changed_meanwhile()
+    _require_version(row, expected_version)
     record, before = provider_record(row), _audit_fields(row)
+    # Before the links, as where a user is deleted or a link removed.
+    if record.is_enabled:
+        delete_pending_sign_ins_with_providers(record.organization_id)
     count_changed(
         delete(LinkedIdentity).where(
             LinkedIdentity.organization_id == row.organization_id, LinkedIdentity.provider_id == row.id
@@ -407,6 +416,8 @@ def _delete(actor: Actor, provider_id: str) -> IdentityProviderRecord:
     )
     count_changed(delete(IdentityProvider).where(has_key(IdentityProvider, row.organization_id, row.id)))
     _invalidate(record.organization_id)
+    if record.is_enabled:
+        _require_another_way(record.organization_id)
     _record(actor, "identity_provider.deleted", record.id, before=before)
     return record
 

@@ -180,13 +180,13 @@ def unlink_own_identity(actor: Actor, identity_id: str) -> str | None:
     organization = get_organization_by_id(actor.organization_id)
     require_fresh_sign_in(actor)
     hold_user(organization.id, user_id)
+    end_access_of_user(actor, user_id, reason="identity_unlinked", keep=actor.session_id)
     _unlink(actor, organization.id, user_id, identity_id)
     if not _can_sign_in(organization, get_user(organization.id, user_id)):
         raise Conflict(
             "This account is your only way to sign in. Set a password or add a passkey first.",
             code="last_way_in",
         )
-    end_access_of_user(actor, user_id, reason="identity_unlinked", keep=actor.session_id)
     require_active_session(actor)
     return rotate_session_token(actor)
 
@@ -202,9 +202,9 @@ def unlink_user_identity(actor: Actor, user_id: str, identity_id: str) -> Linked
     user = require_manageable_user(actor, _parse_user_id(user_id))
     require_fresh_user_sign_in(actor)
     hold_user(user.organization_id, user.id)
-    removed = _unlink(actor, user.organization_id, user.id, identity_id)
+    # Sign-ins that wait are locked before links, as where a provider is deleted.
     end_access_of_user(actor, user.id, reason="identity_unlinked")
-    return removed
+    return _unlink(actor, user.organization_id, user.id, identity_id)
 
 
 @transaction

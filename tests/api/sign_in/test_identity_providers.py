@@ -186,7 +186,8 @@ def test_slug_is_unique_and_permanent_and_issuer_too_while_accounts_are_linked(
         assert (answer.status_code, error["field"], error["code"]) == (400, field, code)
 
 
-def test_provider_is_disabled_before_its_links_are_deleted(
+@pytest.mark.parametrize(("batch", "actions"), [(2, ["deleted"]), (1, ["updated", "deleted"])])
+def test_provider_with_many_links_is_disabled_before_they_are_deleted(
     app: Flask,
     http: FlaskClient,
     token: dict[str, str],
@@ -194,15 +195,17 @@ def test_provider_is_disabled_before_its_links_are_deleted(
     acme: Any,
     database: Database,
     monkeypatch: pytest.MonkeyPatch,
+    batch: int,
+    actions: list[str],
 ) -> None:
-    monkeypatch.setattr(identity_providers, "_BATCH", 1)
+    monkeypatch.setattr(identity_providers, "_BATCH", batch)
     with app.app_context():
         providers = [linked(make.actor(acme), slug, make.user(acme).public_id)[0] for slug in ("one", "two")]
     database.query("UPDATE linked_identities SET provider_id = (SELECT MAX(id) FROM identity_providers)")
     assert http.delete(f"{URL}/{providers[1]}", headers=token).get_json()["data"]["slug"] == "two"
     assert (database.count("linked_identities"), database.count("identity_providers")) == (0, 1)
     events = http.get(f"/audit-events?target={providers[1]}", headers=token).get_json()["data"]
-    assert [event["action"].partition(".")[2] for event in events[::-1][1:]] == ["updated", "deleted"]
+    assert [event["action"].partition(".")[2] for event in events[::-1][1:]] == actions
     assert events[-2]["before"]["status"] == "enabled"
 
 
