@@ -144,7 +144,7 @@ def sign_in_page(organization: str) -> Response:
     if pending and session and not wants_form and _is_signed_in_for(pending, session, hint):
         return redirect(_resume_url(org), 303)
     provider = "" if wants_another else requested.get("identity_provider", "")
-    if provider in {offered.slug for offered in list_offered_providers(org.id)}:
+    if org.is_active and provider in {offered.slug for offered in list_offered_providers(org.id)}:
         return begin_with_provider(org, provider, pending, return_parameters())
     form.email.data = hint[:254]
     return sign_in_form(

@@ -17,7 +17,7 @@ from app.models import organization as organization_model
 from app.models.organization import InstanceLimits, Organization
 from app.operations.directory.lookups import get_root_organization
 from app.operations.sign_in.actor_access import can_any_user_sign_in_with_passkey, find_caller
-from app.operations.sign_in.identity_providers import any_user_has_usable_identity
+from app.operations.sign_in.usable_identities import any_user_has_usable_identity
 from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, read, savepoint, transaction
 from app.rules.actor import Actor

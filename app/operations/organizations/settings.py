@@ -30,9 +30,9 @@ from app.operations.sign_in.actor_access import (
     enter_organization,
     find_caller,
 )
-from app.operations.sign_in.identity_providers import any_user_has_usable_identity
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.sign_in.second_factors import record_mfa_policy_change
+from app.operations.sign_in.usable_identities import any_user_has_usable_identity
 from app.operations.store import audit, clock
 from app.operations.store.rows import count_rows
 from app.operations.store.transactions import count_changed, on_commit, read, transaction

@@ -13,13 +13,13 @@ from app.operations.directory.lookups import (
 )
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.directory.users import UserSnapshot, get_user
-from app.operations.sign_in.identity_providers import has_usable_identity
 from app.operations.sign_in.passkeys import (
     any_user_has_passwordless_passkey,
     find_relying_party,
     has_passwordless_passkey,
 )
 from app.operations.sign_in.second_factors import find_methods_of_user
+from app.operations.sign_in.usable_identities import has_usable_identity
 from app.operations.store.transactions import read
 from app.rules.actor import Actor
 from app.rules.directory.permissions import (

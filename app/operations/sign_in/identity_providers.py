@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, bindparam, delete, func, select, update
+from sqlalchemy import bindparam, delete, func, select, update
 
 from app.config import current
 from app.extensions import db
@@ -20,9 +20,8 @@ from app.fast_path import cache_invalidation
 from app.fast_path.cache import BoundedCache
 from app.fast_path.cache_invalidation import CacheStamp
 from app.fast_path.compiled_query import CompiledQuery
-from app.models.base import has_key, is_same
+from app.models.base import has_key
 from app.models.identity_provider import IdentityProvider, LinkedIdentity
-from app.models.user import ACTIVE, User
 from app.operations.directory.lookups import get_organization_by_id, touch_organization
 from app.operations.sign_in.passkeys import (
     any_user_has_passwordless_passkey,
@@ -31,6 +30,7 @@ from app.operations.sign_in.passkeys import (
 from app.operations.sign_in.pending_sign_ins import delete_pending_sign_ins_with_providers
 from app.operations.sign_in.provider_metadata import clear_published, require_usable_issuer
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
+from app.operations.sign_in.usable_identities import any_user_has_usable_identity, has_linked_identities
 from app.operations.store import audit, clock, keyring
 from app.operations.store.rows import Page, PageRequest, get_row, make_record, read_page
 from app.operations.store.transactions import (
@@ -425,42 +425,6 @@ def _delete(actor: Actor, provider_id: str, expected_version: ExpectedVersion) -
 def provider_record(row: IdentityProvider) -> IdentityProviderRecord:
     """Return the record of a row."""
     return make_record(IdentityProviderRecord, row, scopes=tuple(row.scopes))
-
-
-@read
-def has_linked_identities(organization_id: str, provider_id: UUID) -> bool:
-    """Return whether any user has linked an account of the provider."""
-    found = db.session.scalar(
-        select(LinkedIdentity.id)
-        .where(LinkedIdentity.organization_id == organization_id, LinkedIdentity.provider_id == provider_id)
-        .limit(1)
-    )
-    return found is not None
-
-
-@read
-def has_usable_identity(organization_id: str, user_id: UUID) -> bool:
-    """Return whether the user could sign in with an enabled identity provider."""
-    return _exists(LinkedIdentity.user_id == user_id, organization_id)
-
-
-@read
-def any_user_has_usable_identity(organization_id: str) -> bool:
-    """Return whether any active user of the organization could sign in with an enabled identity provider."""
-    return _exists(User.status == ACTIVE, organization_id)
-
-
-def _exists(condition: ColumnElement[bool], organization_id: str) -> bool:
-    found = db.session.scalar(
-        select(LinkedIdentity.id)
-        .join(IdentityProvider, is_same(IdentityProvider.id, LinkedIdentity.provider_id))
-        .join(User, is_same(User.id, LinkedIdentity.user_id))
-        .where(
-            LinkedIdentity.organization_id == organization_id, IdentityProvider.status == ENABLED, condition
-        )
-        .limit(1)
-    )
-    return found is not None
 
 
 def require_provider_permission(actor: Actor) -> None:

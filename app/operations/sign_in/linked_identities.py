@@ -20,7 +20,6 @@ from app.operations.sign_in.actor_access import require_manageable_user
 from app.operations.sign_in.identity_providers import (
     IdentityProviderRecord,
     OfferedProvider,
-    has_usable_identity,
     hold_provider,
     list_offered_providers,
 )
@@ -31,6 +30,7 @@ from app.operations.sign_in.reauthentication import (
     require_fresh_user_sign_in,
 )
 from app.operations.sign_in.sessions import end_access_of_user, rotate_session_token
+from app.operations.sign_in.usable_identities import has_usable_identity
 from app.operations.store import audit, clock
 from app.operations.store.rows import make_record
 from app.operations.store.transactions import (

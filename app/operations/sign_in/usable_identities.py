@@ -1,0 +1,50 @@
+"""Whether users have linked accounts at identity providers, and could sign in with them."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, select
+
+from app.extensions import db
+from app.models.base import is_same
+from app.models.identity_provider import IdentityProvider, LinkedIdentity
+from app.models.user import ACTIVE, User
+from app.operations.store.transactions import read
+from app.rules.sign_in.identity_providers import ENABLED
+
+
+@read
+def has_linked_identities(organization_id: str, provider_id: UUID) -> bool:
+    """Return whether any user has linked an account of the provider."""
+    found = db.session.scalar(
+        select(LinkedIdentity.id)
+        .where(LinkedIdentity.organization_id == organization_id, LinkedIdentity.provider_id == provider_id)
+        .limit(1)
+    )
+    return found is not None
+
+
+@read
+def has_usable_identity(organization_id: str, user_id: UUID) -> bool:
+    """Return whether the user could sign in with an enabled identity provider."""
+    return _exists(LinkedIdentity.user_id == user_id, organization_id)
+
+
+@read
+def any_user_has_usable_identity(organization_id: str) -> bool:
+    """Return whether any active user of the organization could sign in with an enabled identity provider."""
+    return _exists(User.status == ACTIVE, organization_id)
+
+
+def _exists(condition: ColumnElement[bool], organization_id: str) -> bool:
+    found = db.session.scalar(
+        select(LinkedIdentity.id)
+        .join(IdentityProvider, is_same(IdentityProvider.id, LinkedIdentity.provider_id))
+        .join(User, is_same(User.id, LinkedIdentity.user_id))
+        .where(
+            LinkedIdentity.organization_id == organization_id, IdentityProvider.status == ENABLED, condition
+        )
+        .limit(1)
+    )
+    return found is not None
