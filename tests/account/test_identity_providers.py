@@ -248,6 +248,9 @@ def test_app_leads_to_the_provider_that_it_names(provider: Provider, visitor: Vi
     assert provider.app.test_client().get(home).location.startswith(provider.fake.server.base_url)
     provider.change(status="disabled")
     assert sign_in_page("example").status_code == 200
+    provider.change(status="enabled")
+    provider.set_organization(status="suspended")
+    assert provider.app.test_client().get(home).status_code == 200
 
 
 def test_head_request_completes_nothing(provider: Provider, visitor: Visitor) -> None:
