@@ -173,7 +173,7 @@ def test_two_organizations_work_in_one_browser(pages: Pages, make: Factory, ada:
 
 def test_user_signs_in_by_keyboard_only(pages: Pages, ada: Any) -> None:
     page = pages.open("login")
-    assert page.evaluate("document.activeElement.id") == "username"
+    page.wait_for_selector("#username:focus")
     page.keyboard.type(ada.email)
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.id") == "password"

@@ -72,6 +72,7 @@ def test_device_code_entry_works_by_keyboard_and_forgives_formatting(
     user = make.user(acme)
     codes = ask(live_server, television)
     page.goto(codes["verification_uri"])
+    page.wait_for_selector("#username:focus")
     page.keyboard.type(user.email)
     page.keyboard.press("Tab")
     page.keyboard.type(PASSWORD)

@@ -203,7 +203,7 @@ def test_error_summary_gets_focus_and_links_to_fields(
         page.goto(f"{live_server.url}/portal/{acme.slug}/administrators/new")
         page.evaluate("document.querySelector('main form').noValidate = true")
         page.click("main button:has-text('Add')")
-        assert page.evaluate("document.activeElement.id") == "errors"
+        page.wait_for_selector("#errors:focus")
         page.click("#errors a")
         assert page.evaluate("document.activeElement.id") == "email"
 
