@@ -35,7 +35,7 @@ def find_password_page() -> Response:
     """
     sessions = current_sessions()
     if len(sessions) != 1:
-        return redirect("/login", 303)
+        return redirect("/login?to=password", 303)
     return redirect(f"/organizations/{sessions[0].organization_slug}/account/password", 303)
 
 

@@ -81,14 +81,20 @@ def _redirect_to_login(slug: str, next_path: str) -> Response:
 @account.get("/login")
 @page_class("flow")
 def choose_organization() -> Response:
-    """Show the sessions of this browser and a search field for another organization."""
+    """Show the sessions of this browser and a search field for another organization.
+
+    ``to=password`` leads to the page that changes the password there.
+    """
     form = FindOrganizationForm(request.args)
     next_path = own_path(request.args.get("next"), "")
+    wants_password = request.args.get("to") == "password"
     sessions = current_sessions()
     if sessions:
         form.organization.label.text = gettext("Another organization")
     if form.organization.data:
         slug = form.organization.data.lower()
+        if wants_password:
+            next_path = f"/organizations/{slug}/account/password"
         try:
             slug = get_organization_by_slug(slug).slug
         except OrganizationMoving:
@@ -108,6 +114,7 @@ def choose_organization() -> Response:
         sessions=sessions,
         form=form,
         next_path=next_path,
+        wants_password=wants_password,
         has_root=is_set_up(),
         once=take_flash(None),
     )
@@ -330,6 +337,9 @@ def sign_in_form(
 
     ``refused_provider`` has the reason and the name of the identity provider.
     """
+    registered = next_registration_step(organization) if "registered" in request.args else None
+    registered_email = take_flash(None).get("email") if registered else None
+    form.email.data = form.email.data or registered_email
     return organization_page(
         "account/sign_in.html",
         organization,
@@ -345,7 +355,8 @@ def sign_in_form(
         if is_passkey_sign_in_offered(organization)
         else None,
         is_reauthentication=is_reauthentication,
-        registered=next_registration_step(organization) if "registered" in request.args else None,
+        registered=registered,
+        registered_email=registered_email,
         confirmed="confirmed" in request.args,
         reset=request.args.get("reset"),
         ended="ended" in request.args,

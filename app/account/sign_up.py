@@ -39,6 +39,7 @@ from app.rules.errors import Conflict, InvalidInput, TooManyRequests
 from app.rules.sign_in.passkeys import InvalidPasskeyResponse
 from app.rules.users.profile import are_passwords_enabled
 from app.web.browser_session import anonymous_actor
+from app.web.flash import flash
 from app.web.headers import page_class
 from app.web.languages import page_language
 from app.web.request_log import request_id
@@ -69,7 +70,8 @@ def sign_up_page(organization: str) -> Response:
                 page_language=page_language(),
                 authorization_request=request.values["request"] if pending is not None else None,
             )
-            return redirect(_sign_in_url(org, registered="1"), 303)
+            answer = redirect(_sign_in_url(org, registered="1"), 303)
+            return flash(answer, {"email": form.email.data}, organization_id=None)
     return organization_page(
         "account/sign_up.html",
         org,

@@ -60,7 +60,7 @@ class Found(Struct, frozen=True):
 def require_reader(context: PortalContext) -> None:
     """Raise Forbidden for a user who can open nothing else in the portal of this organization."""
     if not context.actor.permissions:
-        raise Forbidden("You need a role in this organization.")
+        raise Forbidden(lazy_gettext("The portal is for people with a role in this organization."))
 
 
 @portal_page("/docs", "GET")

@@ -78,7 +78,9 @@ def overview(context: PortalContext) -> PageResponse:
     except Forbidden:
         page = first_page(context.organization, actor)
         if page is None:
-            raise
+            raise Forbidden(
+                lazy_gettext("The portal is for people with a role in this organization.")
+            ) from None
         return redirect(page, 303)
     period = next((one for one in PERIODS if one.key == request.args.get("period")), PERIODS[1])
     traffic = get_traffic(actor, hours=period.hours) if actor.has_permission_for_own("clients:read") else None

@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 View = Callable[..., Any]
 MAX_SESSIONS = 50
 """How many session cookies of one browser are read."""
-_CSRF_FIELD = "csrf_token"
+CSRF_FIELD = "csrf_token"
+"""The field of every form that holds the CSRF token."""
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 _BLUEPRINTS = frozenset({"portal", "account", "interaction", "device"})
 MAX_PATH_LENGTH = 1000
@@ -83,7 +84,7 @@ def register(app: Flask) -> None:
     app.config["WTF_CSRF_TIME_LIMIT"] = None
     # ``check_origin`` needs no Referer header.
     app.config["WTF_CSRF_SSL_STRICT"] = False
-    app.config["WTF_CSRF_FIELD_NAME"] = _CSRF_FIELD
+    app.config["WTFCSRF_FIELD_NAME"] = CSRF_FIELD
     # Flask-Login's remember cookie is not used (SS-1). No request can carry a cookie with a semicolon in its name.
     app.config["REMEMBER_COOKIE_NAME"] = "remember;unused"
     app.before_request(_refuse_other_sites)
@@ -315,8 +316,8 @@ def browser_id() -> str:
 
 def renew_form_token() -> None:
     """Invalidate the CSRF token of forms that were loaded before."""
-    session.pop(_CSRF_FIELD, None)
-    g.pop(_CSRF_FIELD, None)
+    session.pop(CSRF_FIELD, None)
+    g.pop(CSRF_FIELD, None)
 
 
 def own_path(text: str | None, default: str = "/") -> str:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from flask import Flask, Response, make_response, render_template, request
+from flask_login import current_user
 from flask_wtf.csrf import CSRFError
 from werkzeug.exceptions import HTTPException, SecurityError
 from werkzeug.exceptions import NotFound as PageNotFound
@@ -20,7 +22,7 @@ from app.rules.errors import DomainError, Unavailable
 from app.rules.languages.translation import lazy_gettext
 from app.web import json_api
 from app.web.branding import branding_of_path
-from app.web.browser_session import referring_page
+from app.web.browser_session import CSRF_FIELD, referring_page
 from app.web.languages import apply_browser_language
 from app.web.request_log import request_id
 
@@ -29,6 +31,7 @@ _PAGES = re.compile(
     r"|oauth/(?:authorize|logout))(?:/|$)|/$"
 )
 _API = re.compile(r"/(?:api|clients|organizations|me|openapi\.json)(?:/|$)")
+_CONFIDENTIAL = re.compile(r"password|secret|code")
 _NOT_FOUND = (
     lazy_gettext("Page not found"),
     lazy_gettext("Check the URL, or start again from the home page."),
@@ -79,18 +82,44 @@ def register(app: Flask) -> None:
 
 
 def _expired_form(error: CSRFError) -> Response:
+    resend = _fields_to_send_again()
+    if resend:
+        message = lazy_gettext("You signed in or out after opening this form. Nothing was changed.")
+        hint = lazy_gettext("Submit it again to save what you entered.")
+    else:
+        message = lazy_gettext(
+            "You signed in or out after opening this form, or your browser blocks cookies for this site."
+        )
+        hint = lazy_gettext("Nothing was changed. Go back, reload the page and submit the form again.")
     return _page(
         400,
         title=lazy_gettext("This form has expired"),
-        message=lazy_gettext(
-            "You signed in or out after opening this form, or your browser blocks cookies for this site."
-        ),
-        hint=lazy_gettext("Nothing was changed. Go back, reload the page and submit the form again."),
+        message=message,
+        hint=hint,
         error_code="form_expired",
+        resend=resend,
         # The page with the form, so that a sign-in to an app can continue.
         back_url=referring_page() or None,
-        back_label=lazy_gettext("Try again"),
+        back_label=lazy_gettext("Back to the form") if resend else lazy_gettext("Try again"),
     )
+
+
+def _fields_to_send_again() -> list[tuple[str, str]]:
+    """Return what a signed-in user entered in a form that expired, so that it isn't lost; a click sends it again.
+
+    Nothing is offered if another site may have sent the form (CF-1), nor for passwords and files, which a page must
+    not repeat.
+    """
+    may_repeat = (
+        request.blueprint in {"portal", "account"}
+        and request.headers.get("Sec-Fetch-Site") == "same-origin"
+        and not request.files
+        and not any(_CONFIDENTIAL.search(name) for name in request.form)
+    )
+    with suppress(DomainError):
+        if may_repeat and current_user.is_authenticated:
+            return [(name, value) for name, value in request.form.items(multi=True) if name != CSRF_FIELD]
+    return []
 
 
 def error_response(error: DomainError) -> Response:
@@ -151,7 +180,7 @@ def page_of_error(
     return response
 
 
-def _page(status: int, **variables: str | None) -> Response:
+def _page(status: int, **variables: Any) -> Response:
     if status >= 500:
         # The database may have failed, so the page of a server error reads nothing.
         apply_browser_language()

@@ -98,12 +98,18 @@ def test_password_change_ends_other_sessions(
 def test_password_managers_find_the_password_page(make: Any, visitor: Visitor, acme: Any, ada: Any) -> None:
     """Without a single organization to which it belongs, the user chooses one."""
     path = "/.well-known/change-password"
-    assert visitor.get(path).location == "/login"
+    chooser = "/login?to=password"
+    password_page = f"/organizations/{acme.slug}/account/password"
+    assert visitor.get(path).location == chooser
+    assert 'name="to" value="password"' in visitor.get(chooser).text
+    chosen = visitor.get(f"{chooser}&organization={acme.slug}").location
+    assert parse_qs(urlsplit(chosen).query) == {"next": [password_page]}
     visitor.sign_in(ada)
     assert visitor.get(visitor.get(path).location).status_code == 200
-    assert visitor.get(path).location == f"/organizations/{acme.slug}/account/password"
+    assert visitor.get(path).location == password_page
     make.sign_in(make.user(make.organization()), visitor.http)
-    assert visitor.get(path).location == "/login"
+    assert visitor.get(path).location == chooser
+    assert f'href="{password_page}"' in visitor.get(chooser).text
 
 
 def test_password_never_appears_in_a_page(at_home: Visitor, acme: Any) -> None:

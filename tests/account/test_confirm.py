@@ -49,7 +49,10 @@ def test_registration_with_confirmation_creates_an_account(
     """OI-5: opening the link does not use it, and confirming does not sign in."""
     answer = register(visitor, open_to_all)
     assert answer.status_code == 303
-    assert "Check your email. Open the link we sent you" in visitor.get(answer.location).text
+    page = visitor.get(answer.location).text
+    assert f"Check your email at {NEW}. Open the link" in page and f'value="{NEW}"' in page
+    assert f'id="register-again" href="/organizations/{open_to_all.slug}/register"' in page
+    assert "Check your email. Open the link" in visitor.get(answer.location).text, "opened again later"
     assert sign_in(visitor, open_to_all).status_code == 400
     deliver()
     path = box.links()[0].removeprefix("http://localhost")

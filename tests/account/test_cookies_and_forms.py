@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from io import BytesIO
 from typing import Any
 
 import pytest
@@ -106,6 +108,41 @@ def test_expired_form_leads_back_to_its_page(
     assert answer.status_code == 400 and "form_expired" in answer.text
     assert (f'href="{page}">Try again</a>' in answer.text) is has_button
     assert ("Try again</a>" in answer.text) is has_button
+
+
+@each(
+    ("fields", "headers", "is_kept"),
+    [
+        ({"name": "Ada <b>", "tag": ["one", "two"]}, SAME_ORIGIN, True),
+        ({"name": "Ada <b>"}, {"Origin": "http://localhost"}, False),
+        ({"name": "Ada <b>"}, {}, False),
+        ({"name": "Ada <b>", "current_password": PASSWORD}, SAME_ORIGIN, False),
+        ({"name": "Ada <b>", "photo": (BytesIO(b"PNG"), "ada.png")}, SAME_ORIGIN, False),
+    ],
+)
+def test_expired_form_keeps_what_the_user_entered(
+    app: Flask, acme: Any, ada: Any, fields: dict[str, Any], headers: dict[str, str], is_kept: bool
+) -> None:
+    """The user signed in at another organization while the form was open; passwords and files aren't repeated."""
+    visitor = Visitor(app)
+    visitor.sign_in(ada)
+    path = f"/organizations/{acme.slug}/account/profile"
+    data = {"csrf_token": "old", **fields}
+    visitor.page = answer = visitor.http.post(path, data=data, headers=headers)
+    assert answer.status_code == 400 and "form_expired" in answer.text
+    assert ('id="resend"' in answer.text) is is_kept and PASSWORD not in answer.text
+    assert answer.text.count('name="csrf_token"') == is_kept
+    if is_kept:
+        assert re.findall(r'type="hidden" name="(?!csrf_token)(.*?)" value="(.*?)"', answer.text) == [
+            ("name", "Ada &lt;b&gt;"),
+            ("tag", "one"),
+            ("tag", "two"),
+        ]
+        assert visitor.post(path, name="Ada <b>").status_code == 303, "with the token of the error page"
+    stranger = Visitor(app).http
+    for unknown in (path, path.replace(acme.slug, "nobody")):
+        page = stranger.post(unknown, data={"csrf_token": "old", "name": "Ada"}, headers=SAME_ORIGIN)
+        assert page.status_code == 400 and "resend" not in page.text
 
 
 FORMS = (
