@@ -74,6 +74,10 @@ class PendingSignIn(Tenant, Base):
         comment="known browser in which it was started; NULL: unknown; no foreign key, because it may exist longer"
     )
     amr: Mapped[str] = mapped_column(Identifier(64), comment="authentication methods so far (RFC 8176)")
+    provider_id: Mapped[UUID | None] = mapped_column(
+        comment="identity provider of the first step; no foreign key, because it may exist longer"
+    )
+    provider_sid: Mapped[str | None] = mapped_column(Identifier(255), comment="sid of its ID token")
     created_at: Mapped[datetime]
     expires_at: Mapped[datetime] = mapped_column(index=True)
 

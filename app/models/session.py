@@ -25,6 +25,7 @@ class Session(Tenant, Base):
     __table_args__ = (
         UniqueConstraint("organization_id", "digest"),
         Index("ix_sessions_user", "organization_id", "user_id"),
+        Index("ix_sessions_provider", "organization_id", "provider_id", "provider_sid"),
         within_organization("sessions", "user_id", "users"),
         Base.__table_args__,
     )
@@ -39,6 +40,10 @@ class Session(Tenant, Base):
     revoked_at: Mapped[datetime | None]
     address: Mapped[str | None] = mapped_column(Identifier(64))
     user_agent: Mapped[str] = mapped_column(String(255), default="")
+    provider_id: Mapped[UUID | None] = mapped_column(
+        comment="identity provider of the sign-in; no foreign key, because it may exist longer"
+    )
+    provider_sid: Mapped[str | None] = mapped_column(Identifier(255), comment="sid of its ID token")
 
 
 class SessionClient(Base):

@@ -9,7 +9,17 @@ from typing import Any
 from flask import Blueprint, Flask, Response, g, request
 
 from app.extensions import csrf
-from app.oauth import authorize, device, discovery, logout, playground, registration, server, userinfo
+from app.oauth import (
+    authorize,
+    device,
+    discovery,
+    logout,
+    playground,
+    provider_logout,
+    registration,
+    server,
+    userinfo,
+)
 from app.oauth.client_endpoints import respond
 from app.oauth.fast_path import install_fast_path
 from app.oauth.protocol_request import ProtocolRequest, handle
@@ -34,6 +44,7 @@ def register(app: Flask) -> None:
     app.register_blueprint(_pages())
     app.register_blueprint(_device_pages())
     app.register_blueprint(_metadata())
+    app.register_blueprint(_provider_logout())
     app.register_blueprint(_pictures())
 
 
@@ -125,6 +136,19 @@ def _metadata() -> Blueprint:
         blueprint.add_url_rule(
             f"{_ORGANIZATION}/.well-known/{kind}", f"appended_{kind}", _handled(discovery.metadata)
         )
+    return blueprint
+
+
+def _provider_logout() -> Blueprint:
+    blueprint = Blueprint("provider_logout", __name__, url_prefix=f"{_ORGANIZATION}/oauth")
+    blueprint.url_value_preprocessor(_take_organization)
+
+    def end_sessions(provider: str) -> Response:
+        return _handled(partial(provider_logout.end_sessions, provider=provider))()
+
+    blueprint.add_url_rule("/backchannel-logout/<provider>", "end_sessions", end_sessions, methods=["POST"])
+    # No cookie authorizes anything here, so there is no CSRF to protect against.
+    csrf.exempt(blueprint)
     return blueprint
 
 

@@ -51,7 +51,7 @@ UNCONFIRMED = {"uploading", b"uploading"}
 PARTS = {
     "management": {"api", "api_v1_only"},
     "portal": {"portal"},
-    "account": {"account"},
+    "account": {"account", "provider_logout"},
     "protocol": set(),
 }
 ONCE = {"api_v1": "api", "organization_oauth": "oauth"}

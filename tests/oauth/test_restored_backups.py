@@ -217,8 +217,9 @@ NOT_REPEATED = """
     passkey.renamed playground.request_sent playground.started recovery_code.used recovery_codes.renewed
     refresh_token.reused registration_token.created
     registration_token.revoked resource.defined scope.added second_factor.added second_factor.failed session.ended
-    session.others_ended session.started sign_in.failed sign_in.first_proof_given signing_key.activated
-    signing_key.created signing_key.retired token.exchanged token.revoked tokens.revoked user.created
+    session.ended_by_provider session.others_ended session.started sign_in.failed
+    sign_in.first_proof_given signing_key.activated signing_key.created signing_key.retired
+    token.exchanged token.revoked tokens.revoked user.created
     user.email_proof_requested user.email_verified user.password_reset_requested user.registered
     user.registration_refused user.signed_out user_import.cancelled user_import.ended user_import.failed
     user_import.started webhook.created webhook.disabled

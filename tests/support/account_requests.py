@@ -233,6 +233,12 @@ class AccountRequests(RequestWorld):
                 back = urlsplit(fake.authorize(location(begun.send(self.app))))
                 path = f"{back.path}?{back.query}"
                 yield ValidRequest("account.provider_callback", "GET", path, begun.cookies)
+                yield ValidRequest(
+                    "provider_logout.end_sessions",
+                    "POST",
+                    f"{self.home}/oauth/backchannel-logout/answering",
+                    form={"logout_token": fake.logout_token()},
+                )
                 yield ValidRequest("account.identities_page", "GET", base, cookies)
                 for name, path in {
                     "link_identity_action": f"{base}/link/answering",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from base64 import b64decode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -85,6 +85,23 @@ class FakeProvider:
             answer["code"] = uuid4().hex
             self._codes[answer["code"]] = sent
         return f"{sent['redirect_uri']}?{urlencode(answer)}"
+
+    def logout_token(self, header: Mapping[str, Any] | None = None, **changes: Any) -> str:
+        """Return a logout token for whoever signs in next; ``changes`` replace claims, None removes one."""
+        now = int(time.time())
+        claims = {
+            "iss": self.issuer,
+            "aud": self.client_id,
+            "iat": now,
+            "exp": now + 120,
+            "jti": uuid4().hex,
+            "sub": self.claims["sub"],
+            "events": {"http://schemas.openid.net/event/backchannel-logout": {}},
+            **changes,
+        }
+        kept = {name: value for name, value in claims.items() if value is not None}
+        header = {"alg": self.algorithm, "kid": self.key_id, "typ": "logout+jwt", **(header or {})}
+        return compact(header, kept, self.key, algorithm=self.algorithm)
 
     def handle(self, request: Request) -> Response:
         """Answer a request."""

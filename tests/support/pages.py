@@ -55,7 +55,7 @@ PUBLIC = {
 }
 # Endpoints without a management token: they have other authentication or are public.
 WIRE = re.compile(
-    r"(oauth|organization_oauth|discovery)\..+|(api|api_v1)\.get_openapi|api_v1_only\.revoke_token"
+    r"(oauth|organization_oauth|provider_logout|discovery)\..+|(api|api_v1)\.get_openapi|api_v1_only\.revoke_token"
 )
 # Covered by the matrix of the management API.
 MANAGEMENT = re.compile(r"(api|api_v1)\..+")

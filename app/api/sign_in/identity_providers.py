@@ -40,6 +40,12 @@ class IdentityProvider(Representation):
     groups_claim: Annotated[str, described("The claim with the user's groups at the provider.")]
     status: Annotated[str, OneOf(STATUSES), described("Nobody can sign in with a disabled provider.")]
     redirect_uri: Annotated[str, described("The redirect URI to register at the provider.")]
+    backchannel_logout_uri: Annotated[
+        str,
+        described(
+            "The URL to register for back-channel logout, so that signing out there ends sessions here."
+        ),
+    ]
     created_at: CreatedAt
     created_by: CreatedBy
     updated_at: UpdatedAt

@@ -27,7 +27,7 @@ from app.operations.sign_in.passkeys import (
     any_user_has_passwordless_passkey,
     is_passkey_sign_in_available,
 )
-from app.operations.sign_in.pending_sign_ins import delete_pending_sign_ins_with_providers
+from app.operations.sign_in.pending_sign_ins import delete_pending_sign_ins_with_provider
 from app.operations.sign_in.provider_metadata import clear_published, require_usable_issuer
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.sign_in.usable_identities import any_user_has_usable_identity, has_linked_identities
@@ -87,6 +87,14 @@ class IdentityProviderRecord(HasPublicId, Struct, frozen=True):
         """Return the redirect URI to register at the provider."""
         organization = get_organization_by_id(self.organization_id, fresh=False)
         return redirect_uri_of(organization.base_url, organization.slug, self.slug)
+
+    @property
+    def backchannel_logout_uri(self) -> str:
+        """Return the URL to register at the provider, where it says that a user has signed out there."""
+        organization = get_organization_by_id(self.organization_id, fresh=False)
+        return (
+            f"{organization.base_url}/organizations/{organization.slug}/oauth/backchannel-logout/{self.slug}"
+        )
 
 
 class OfferedProvider(Struct, frozen=True):
@@ -320,7 +328,7 @@ def _update(
         )
     _invalidate(row.organization_id)
     if values.get("status") == DISABLED:
-        delete_pending_sign_ins_with_providers(row.organization_id)
+        delete_pending_sign_ins_with_provider(row.organization_id, row.id)
     _require_another_way(row.organization_id)
     row = _get_row(actor, provider_id)
     after = _audit_fields(row)
@@ -378,7 +386,7 @@ def _disable_for_deletion(
             .values(status=DISABLED, version=IdentityProvider.version + 1, updated_at=clock.now())
         )
         _invalidate(row.organization_id)
-        delete_pending_sign_ins_with_providers(row.organization_id)
+        delete_pending_sign_ins_with_provider(row.organization_id, row.id)
         _require_another_way(row.organization_id)
         changes = {"before": {"status": ENABLED}, "after": {"status": DISABLED}}
         _record(actor, "identity_provider.updated", row.id, **changes)
@@ -408,7 +416,7 @@ def _delete(actor: Actor, provider_id: str, expected_version: ExpectedVersion) -
     record, before = provider_record(row), _audit_fields(row)
     # Before the links, as where a user is deleted or a link removed.
     if record.is_enabled:
-        delete_pending_sign_ins_with_providers(record.organization_id)
+        delete_pending_sign_ins_with_provider(record.organization_id, record.id)
     count_changed(
         delete(LinkedIdentity).where(
             LinkedIdentity.organization_id == row.organization_id, LinkedIdentity.provider_id == row.id

@@ -43,7 +43,8 @@ from app.operations.store.transactions import (
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, NotFound
 from app.rules.identifiers import HasPublicId, new_id, parse_public_id, public_id
-from app.rules.sign_in.identity_providers import MAX_PROVIDERS_PER_ORGANIZATION, ProviderIdentity
+from app.rules.sign_in.identity_providers import MAX_PROVIDERS_PER_ORGANIZATION
+from app.rules.sign_in.provider_tokens import ProviderIdentity
 
 PREFIX = "idn"
 

@@ -33,7 +33,6 @@ from app.operations.store.transactions import (
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
 from app.rules.identifiers import PENDING_SIGN_IN, digest, is_token_of, new_id, new_token
-from app.rules.sign_in.identity_providers import AMR as AMR_PROVIDER
 from app.rules.sign_in.passwords import Lockout
 from app.rules.sign_in.second_factors import MfaRequirement
 
@@ -46,6 +45,18 @@ MAX_CONSECUTIVE_FAILURES = 5
 MAX_TOTAL_FAILURES = 100
 """Incorrect codes from unknown browsers within a month."""
 _MONTH = timedelta(days=30)
+
+
+class ProviderSession(Struct, frozen=True):
+    """The sign-in at an identity provider on which one here rests, and which ends it (Back-Channel Logout 1.0).
+
+    ``sid`` is its name there, if it has one. ``authenticated_at`` is when the user was authenticated, if the provider
+    says so.
+    """
+
+    provider_id: UUID
+    sid: str | None = None
+    authenticated_at: datetime | None = None
 
 
 class PendingSignInRecord(Struct, frozen=True):
@@ -63,6 +74,13 @@ class PendingSignInRecord(Struct, frozen=True):
     amr: tuple[str, ...]
     expires_at: datetime
     known_browser_id: UUID | None = None
+    provider_id: UUID | None = None
+    provider_sid: str | None = None
+
+    @property
+    def provider(self) -> ProviderSession | None:
+        """Return the sign-in at an identity provider that was the first step."""
+        return None if self.provider_id is None else ProviderSession(self.provider_id, self.provider_sid)
 
     def to_actor(self, anonymous: Actor) -> Actor:
         """Return the user as an actor with the request's details. They are not signed in yet."""
@@ -109,11 +127,12 @@ def create_pending_sign_in(
     amr: tuple[str, ...],
     browser_id: str,
     known_cookie: str = "",
+    provider: ProviderSession | None = None,
 ) -> tuple[str, datetime]:
     """Create a pending sign-in and return its token and expiry.
 
     Call it in the transaction that accepted the first factor. ``known_cookie`` is the value of the known-browsers
-    cookie.
+    cookie. ``provider`` is where the first factor was given, if that was an identity provider.
     """
     unit = current_unit_of_work()
     token: str = unit.stable_value("pending sign-in", lambda: new_token(PENDING_SIGN_IN, organization.id))
@@ -129,6 +148,8 @@ def create_pending_sign_in(
             browser_digest=_browser_digest(browser_id),
             known_browser_id=known_browser_id,
             amr=" ".join(amr),
+            provider_id=None if provider is None else provider.provider_id,
+            provider_sid=None if provider is None else provider.sid,
             created_at=now,
             expires_at=now + PENDING_LIFETIME,
         )
@@ -200,10 +221,14 @@ def delete_pending_sign_ins_of_user(
 
 
 @transaction
-def delete_pending_sign_ins_with_providers(organization_id: str) -> None:
-    """Delete the organization's pending sign-ins whose first factor was given at an identity provider."""
-    of_provider = (PendingSignIn.amr >= AMR_PROVIDER) & (PendingSignIn.amr < f"{AMR_PROVIDER}~")
-    count_changed(delete(PendingSignIn).where(PendingSignIn.organization_id == organization_id, of_provider))
+def delete_pending_sign_ins_with_provider(
+    organization_id: str, provider_id: UUID, *conditions: ColumnElement[bool]
+) -> None:
+    """Delete the matching pending sign-ins whose first factor was given at this identity provider."""
+    of_provider = (PendingSignIn.organization_id == organization_id) & (
+        PendingSignIn.provider_id == provider_id
+    )
+    count_changed(delete(PendingSignIn).where(of_provider, *conditions))
 
 
 @transaction

@@ -10,15 +10,13 @@ from msgspec import Struct
 from app.operations.sign_in.identity_providers import IdentityProviderRecord, read_client_secret
 from app.operations.sign_in.provider_metadata import Published, read_published
 from app.operations.store import clock, outgoing_http
-from app.rules.sign_in.identity_providers import (
-    MAX_DOCUMENT_BYTES,
-    IdTokenInvalid,
+from app.rules.sign_in.identity_providers import MAX_DOCUMENT_BYTES, is_access_token, token_request
+from app.rules.sign_in.provider_tokens import (
     ProviderIdentity,
+    ProviderTokenInvalid,
     UnknownKey,
     has_claim,
-    is_access_token,
     read_identity,
-    token_request,
     verify_id_token,
 )
 from app.rules.strict_json import InvalidJson, load_object
@@ -45,13 +43,13 @@ def redeem_answer(
 
     ``groups_claim`` names the claim with the user's groups at the provider, if they matter.
     Call it outside of a transaction. Raises ProviderUnusable, OutgoingRequestFailed, OutgoingRequestBlocked,
-    IdTokenInvalid, and Conflict if the provider was deleted meanwhile.
+    ProviderTokenInvalid, and Conflict if the provider was deleted meanwhile.
     """
     published = read_published(provider.organization_id, provider.issuer)
     if answer.issuer not in (
         {provider.issuer} if published.metadata.sends_issuer else {None, provider.issuer}
     ):
-        raise IdTokenInvalid("another issuer sent the answer")
+        raise ProviderTokenInvalid("another issuer sent the answer")
     client_secret = read_client_secret(provider)
     form, headers = token_request(
         published.metadata,
@@ -86,7 +84,7 @@ def _verify(
     provider: IdentityProviderRecord, published: Published, id_token: Any, nonce: str
 ) -> dict[str, Any]:
     if not isinstance(id_token, str):
-        raise IdTokenInvalid("the token endpoint returned no ID token")
+        raise ProviderTokenInvalid("the token endpoint returned no ID token")
     verify = partial(
         verify_id_token,
         id_token,
@@ -117,21 +115,21 @@ def _read_userinfo(
     )
     claims = _load(reply, "the userinfo endpoint")
     if claims.get("sub") != subject:
-        raise IdTokenInvalid("the userinfo endpoint describes another user")
+        raise ProviderTokenInvalid("the userinfo endpoint describes another user")
     return claims
 
 
 def _load(reply: outgoing_http.HttpResponse, source: str, *, secret: str | None = None) -> dict[str, Any]:
-    """Return the JSON object of a response. Raises IdTokenInvalid, which quotes errors without the ``secret``."""
+    """Return the JSON object of a response. Raises ProviderTokenInvalid, which quotes errors without the ``secret``."""
     try:
         content = load_object(reply.body)
     except InvalidJson as error:
-        raise IdTokenInvalid(f"{source} answered {reply.status} without a JSON object") from error
+        raise ProviderTokenInvalid(f"{source} answered {reply.status} without a JSON object") from error
     if reply.status != 200:
         said = [str(content[name]) for name in ("error", "error_description") if content.get(name)]
         if secret is not None:
             said = [text.replace(secret, "(client secret)") for text in said]
-        raise IdTokenInvalid(
+        raise ProviderTokenInvalid(
             " ".join([f"{source} answered {reply.status}", *(ascii(text[:200]) for text in said)])
         )
     return content

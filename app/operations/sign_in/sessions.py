@@ -34,7 +34,7 @@ from app.operations.grants.revocation import (
     on_sessions_ended,
     revoke_grants_of_user,
 )
-from app.operations.sign_in.pending_sign_ins import delete_pending_sign_ins_of_user
+from app.operations.sign_in.pending_sign_ins import ProviderSession, delete_pending_sign_ins_of_user
 from app.operations.store import audit, clock
 from app.operations.store.rows import make_record
 from app.operations.store.transactions import (
@@ -174,13 +174,15 @@ def start_session(
     replaces: str | None = None,
     session_count: int | None = None,
     authenticated_at: datetime | None = None,
+    provider: ProviderSession | None = None,
 ) -> tuple[str, UUID]:
     """Start a session and return its cookie value and id.
 
     Call it in the sign-in's transaction, which audits it. ``replaces`` is the browser's previous cookie value
     for this organization. It becomes invalid, so that a planted cookie cannot share the new session (SS-2).
     The user's oldest sessions beyond the limit end. ``session_count`` is how many there are, if the caller has counted
-    them. ``authenticated_at`` is when the user was authenticated, if not now.
+    them. ``authenticated_at`` is when the user was authenticated, if not now. The session ends with that of the
+    ``provider``.
     """
     unit = current_unit_of_work()
     token = unit.stable_value("session token", lambda: new_token(SESSION, organization.id))
@@ -205,6 +207,8 @@ def start_session(
         expires_at=now + timedelta(seconds=limits["absolute_timeout_seconds"]),
         address=(ip_address or "")[:64] or None,
         user_agent=printable_user_agent(user_agent),
+        provider_id=None if provider is None else provider.provider_id,
+        provider_sid=None if provider is None else provider.sid,
     )
     return token, session_id
 

@@ -26,6 +26,7 @@ from app.operations.sign_in import known_browsers, sign_in_limits
 from app.operations.sign_in.passwords import verify_password
 from app.operations.sign_in.pending_sign_ins import (
     PendingSignInRecord,
+    ProviderSession,
     SignInEnded,
     clear_code_failures,
     consume_pending_sign_in,
@@ -201,21 +202,17 @@ def complete_first_factor(
     *,
     amr: tuple[str, ...],
     browser: Browser,
-    authenticated_at: datetime | None = None,
-    provider_id: str | None = None,
+    provider: ProviderSession | None = None,
 ) -> SignedIn | SecondStepRequired:
     """Start a session, or begin the second step if the organization requires one.
 
     Call it in the transaction that accepted the first factor. ``actor`` is the anonymous actor with IP
     address and request id. ``amr`` lists the authentication methods used (RFC 8176), including ``mfa`` when
-    they already were two factors. ``authenticated_at`` is when an identity provider, ``provider_id``, authenticated the
-    user, if it says so. Raises SignInEnded when the user can no longer sign in. Audit:
-    ``session.started`` or ``sign_in.first_proof_given``.
+    they already were two factors. ``provider`` is the sign-in at an identity provider that was accepted. Raises
+    SignInEnded when the user can no longer sign in. Audit: ``session.started`` or ``sign_in.first_proof_given``.
     """
     user = _read_user(organization, user_id, _lock_user(organization, user_id), browser)
-    return _complete_first_factor(
-        actor, organization, user, amr, browser, authenticated_at=authenticated_at, provider_id=provider_id
-    )
+    return _complete_first_factor(actor, organization, user, amr, browser, provider)
 
 
 @transaction
@@ -234,7 +231,9 @@ def complete_second_factor(
     """
     consume_pending_sign_in(pending)
     amr = combine_amr(pending.amr, methods)
-    return complete_first_factor(actor, organization, pending.user_id, amr=amr, browser=browser)
+    return complete_first_factor(
+        actor, organization, pending.user_id, amr=amr, browser=browser, provider=pending.provider
+    )
 
 
 @transaction
@@ -249,7 +248,9 @@ def postpone_enrollment(
     consume_pending_sign_in(pending)
     row = _lock_user(organization, pending.user_id)
     user = _read_user(organization, pending.user_id, row, browser)
-    return _complete_first_factor(actor, organization, user, pending.amr, browser, is_offer_declined=True)
+    return _complete_first_factor(
+        actor, organization, user, pending.amr, browser, pending.provider, is_offer_declined=True
+    )
 
 
 def sign_in(
@@ -405,22 +406,23 @@ def _complete_first_factor(
     user: _SigningUser,
     amr: tuple[str, ...],
     browser: Browser,
+    provider: ProviderSession | None = None,
     *,
-    authenticated_at: datetime | None = None,
-    provider_id: str | None = None,
     is_offer_declined: bool = False,
 ) -> SignedIn | SecondStepRequired:
     decision = decide_mfa_of_user(organization, user.id, amr, enrolled=user.methods)
     is_declined = is_offer_declined and decision.requirement is MfaRequirement.OFFER
     if decision.requirement is MfaRequirement.NOTHING or is_declined:
-        return _start_session(actor, organization, user, amr, browser, authenticated_at, provider_id)
+        return _start_session(actor, organization, user, amr, browser, provider)
     rate_limits.withdraw_attempts(organization.id, user.attempts)
-    token, expires_at = create_pending_sign_in(organization, user.id, amr, browser.id, browser.known_cookie)
+    token, expires_at = create_pending_sign_in(
+        organization, user.id, amr, browser.id, browser.known_cookie, provider
+    )
     audit.record_user_event(
         actor.as_user(user.id, user.email),
         "sign_in.first_proof_given",
         user.id,
-        after=_facts(amr, provider_id) | {"needs": decision.requirement.value},
+        after=_facts(amr, provider) | {"needs": decision.requirement.value},
     )
     return SecondStepRequired(token, expires_at, decision.requirement, decision.until)
 
@@ -431,8 +433,7 @@ def _start_session(
     user: _SigningUser,
     amr: tuple[str, ...],
     browser: Browser,
-    authenticated_at: datetime | None,
-    provider_id: str | None,
+    provider: ProviderSession | None,
 ) -> SignedIn:
     _UPDATE_LAST_SIGN_IN.write_later(
         of_organization=organization.id, of_user=user.id, last_sign_in_at=clock.now()
@@ -455,9 +456,8 @@ def _start_session(
         user_agent=browser.user_agent,
         replaces=browser.replaces,
         session_count=user.session_count,
-        authenticated_at=_time_at_provider(organization, authenticated_at)
-        if amr == (AMR_PROVIDER,)
-        else None,
+        authenticated_at=_time_at_provider(organization, provider) if amr == (AMR_PROVIDER,) else None,
+        provider=provider,
     )
     user_actor = replace(actor.as_user(user.id, user.email), session_id=session_id)
     known_cookie = known_browsers.remember_browser(
@@ -474,19 +474,20 @@ def _start_session(
         "session.started",
         "session",
         public_id("ses", session_id),
-        after=_facts(amr, provider_id),
+        after=_facts(amr, provider),
     )
     on_commit(lambda: _count_sign_in(user_actor.organization_id, user.id, amr[0]))
     permissions = permissions_of_roles(user.roles, organization.settings, is_root=organization.is_root)
     return SignedIn(token, session_id, user.id, known_cookie, bool(permissions))
 
 
-def _facts(amr: tuple[str, ...], provider_id: str | None) -> dict[str, Any]:
-    """Return the facts of an event: the methods, and the identity provider that this step was given at."""
-    return {"methods": list(amr)} | ({"provider": provider_id} if provider_id is not None else {})
+def _facts(amr: tuple[str, ...], provider: ProviderSession | None) -> dict[str, Any]:
+    """Return the facts of an event: the methods, and the identity provider where the first one was used."""
+    at_provider = {} if provider is None else {"provider": public_id("idp", provider.provider_id)}
+    return {"methods": list(amr)} | at_provider
 
 
-def _time_at_provider(organization: OrganizationSnapshot, authenticated_at: datetime | None) -> datetime:
+def _time_at_provider(organization: OrganizationSnapshot, provider: ProviderSession | None) -> datetime:
     """Return ``auth_time`` of a session that an identity provider alone authenticated.
 
     It may have asked the user nothing. Unless it says when it last did, the sign-in counts as just too old for what
@@ -501,7 +502,8 @@ def _time_at_provider(organization: OrganizationSnapshot, authenticated_at: date
     earliest = max(
         too_old, organization.tokens_valid_from or too_old, organization.sessions_not_before or too_old
     )
-    return min(now, max(earliest, authenticated_at or earliest))
+    said = provider.authenticated_at if provider is not None else None
+    return min(now, max(earliest, said or earliest))
 
 
 def _count_sign_in(organization_id: str, user_id: UUID, method: str) -> None:

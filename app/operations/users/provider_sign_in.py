@@ -34,6 +34,7 @@ from app.operations.sign_in.linked_identities import (
     link_identity,
     record_use,
 )
+from app.operations.sign_in.pending_sign_ins import ProviderSession
 from app.operations.sign_in.provider_answers import ProviderAnswer, redeem_answer
 from app.operations.sign_in.provider_metadata import ProviderUnusable, read_published
 from app.operations.sign_in.reauthentication import require_active_session, require_fresh_sign_in
@@ -61,12 +62,11 @@ from app.rules.sign_in.identity_providers import (
     AMR,
     LEEWAY,
     REQUEST_LIFETIME,
-    IdTokenInvalid,
-    ProviderIdentity,
     authorization_url,
     is_error_code,
 )
 from app.rules.sign_in.passwords import Lockout
+from app.rules.sign_in.provider_tokens import ProviderIdentity, ProviderTokenInvalid
 from app.rules.store.outgoing_http import OutgoingRequestBlocked
 from app.rules.users.profile import MAX_NAME_LENGTH, is_domain_allowed
 
@@ -257,7 +257,7 @@ def _complete(
             code_verifier=begun.code_verifier,
             groups_claim=provider.groups_claim if needs_groups(provider) else None,
         )
-    except (ProviderUnusable, OutgoingRequestFailed, OutgoingRequestBlocked, IdTokenInvalid) as error:
+    except (ProviderUnusable, OutgoingRequestFailed, OutgoingRequestBlocked, ProviderTokenInvalid) as error:
         _record_defect(actor, provider, str(error))
         return ProviderRefused("failed")
     except Conflict as error:
@@ -320,7 +320,7 @@ def _accept_invitation(arrival: _Arrival) -> SignedIn | SecondStepRequired | Pro
     user_id = accept_invitation(token, name=_name_of(identity), password_hash=None)
     user = get_user(arrival.organization.id, user_id)
     link_identity(arrival.actor.as_user(user.id, user.email), arrival.provider, user, identity)
-    return _complete_first_factor(arrival, user, groups, identity.authenticated_at)
+    return _complete_first_factor(arrival, user, groups)
 
 
 def _name_of(identity: ProviderIdentity) -> str:
@@ -353,24 +353,27 @@ def _sign_in_or_create(arrival: _Arrival) -> SignedIn | SecondStepRequired | Pro
         hold_provider(provider)
         if not record_use(linked, organization.id, identity.email):
             return ProviderRefused("no_account")
-    signed_in_at = clock.now() if arrival.begun.must_be_fresh else identity.authenticated_at
-    return _complete_first_factor(arrival, user, groups, signed_in_at)
+    return _complete_first_factor(arrival, user, groups)
 
 
 def _complete_first_factor(
-    arrival: _Arrival, user: UserSnapshot, groups: ProviderGroups, authenticated_at: datetime | None
+    arrival: _Arrival, user: UserSnapshot, groups: ProviderGroups
 ) -> SignedIn | SecondStepRequired:
-    if arrival.identity.groups is not None:
-        provider = arrival.actor.as_system(arrival.provider.name)
-        apply_provider_groups(provider, user, groups, arrival.identity.groups)
+    identity = arrival.identity
+    if identity.groups is not None:
+        system = arrival.actor.as_system(arrival.provider.name)
+        apply_provider_groups(system, user, groups, identity.groups)
     return complete_first_factor(
         arrival.actor,
         arrival.organization,
         user.id,
         amr=(AMR,),
         browser=arrival.browser,
-        authenticated_at=authenticated_at,
-        provider_id=arrival.provider.public_id,
+        provider=ProviderSession(
+            arrival.provider.id,
+            identity.sid,
+            clock.now() if arrival.begun.must_be_fresh else identity.authenticated_at,
+        ),
     )
 
 

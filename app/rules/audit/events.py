@@ -108,6 +108,7 @@ EVENT_TYPES: Mapping[str, str] = {
     "second_factors.ended": lazy_gettext("Verifying the email address removed earlier verification methods."),
     "second_factors.reset": lazy_gettext("An administrator reset a user's two-step verification."),
     "session.ended": lazy_gettext("A user signed out."),
+    "session.ended_by_provider": lazy_gettext("A user signed out at an identity provider."),
     "session.others_ended": lazy_gettext("A user signed out of all other sessions."),
     "session.started": lazy_gettext("A user signed in."),
     "settings.updated": lazy_gettext("The settings were changed."),
@@ -175,6 +176,7 @@ def is_subscribed(event_type: str, chosen: Collection[str]) -> bool:
 ACCOUNT_EVENTS: Mapping[str, str] = {
     "session.started": lazy_gettext("Signed in"),
     "session.ended": lazy_gettext("Signed out"),
+    "session.ended_by_provider": lazy_gettext("Signed out at an identity provider"),
     "session.others_ended": lazy_gettext("Signed out everywhere else"),
     "sign_in.failed": lazy_gettext("Sign-in failed"),
     "second_factor.failed": lazy_gettext("An incorrect verification code was entered"),

@@ -1,4 +1,4 @@
-"""Identity providers of an organization (OpenID Connect Core 1.0): their fields, metadata, requests and ID tokens."""
+"""Identity providers of an organization (OpenID Connect Core 1.0): their fields, metadata and requests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import re
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Collection, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Annotated, Any, Literal
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -14,11 +14,9 @@ from joserfc.errors import JoseError
 from joserfc.jwk import import_key
 from msgspec import Struct
 
-from app.rules import jws
 from app.rules.errors import DomainError
 from app.rules.fields import FieldProblem, ValidationErrors
 from app.rules.languages.translation import lazy_gettext
-from app.rules.mail.email_addresses import is_email
 from app.rules.shapes import Items, OneOf, Rule, SchemaOnly, Shape, Text, check_shape, create_shape, described
 from app.rules.store.outgoing_http import OutgoingRequestBlocked, parse_target, require_web_port
 
@@ -26,7 +24,9 @@ FIELDS = (
     "slug", "name", "issuer", "client_id", "client_secret", "scopes", "create_users", "link_users", "trust_emails",
     "groups_claim", "status",
 )  # fmt: skip
-READ_ONLY = ("id", "redirect_uri", "authorization_endpoint", "created_at", "created_by", "updated_at")
+READ_ONLY = (
+    "id", "redirect_uri", "backchannel_logout_uri", "authorization_endpoint", "created_at", "created_by", "updated_at",
+)  # fmt: skip
 ENABLED, DISABLED = "enabled", "disabled"
 STATUSES = (ENABLED, DISABLED)
 MAX_PROVIDERS_PER_ORGANIZATION = 20
@@ -45,7 +45,6 @@ RETRY_INTERVAL = timedelta(seconds=15)
 LEEWAY = timedelta(minutes=2)
 """How far the clock of a provider may differ."""
 MAX_DOCUMENT_BYTES = 200_000
-MAX_ID_TOKEN_LENGTH = 50_000
 
 ALGORITHMS = (
     "RS256",
@@ -60,7 +59,8 @@ ALGORITHMS = (
     "Ed25519",
     "EdDSA",
 )
-_KINDS = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
+KEY_TYPES: Mapping[str, str] = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
+"""Types of the keys of an algorithm, by its first two letters."""
 _KEY_MEMBERS = ("kty", "kid", "alg", "crv", "x", "y", "n", "e")
 _SLUG_PATTERN = r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?"
 _SLUG = re.compile(_SLUG_PATTERN)
@@ -75,14 +75,6 @@ class MetadataInvalid(DomainError):
     code = "invalid_metadata"
 
 
-class IdTokenInvalid(Exception):
-    """The ID token proves nothing. The message is for the log and contains no part of the token."""
-
-
-class UnknownKey(IdTokenInvalid):
-    """None of the provider's known keys made the signature; it may have new ones."""
-
-
 class ProviderMetadata(Struct, frozen=True):
     """The part of a provider's metadata that is used (OpenID Connect Discovery 1.0 section 3)."""
 
@@ -92,20 +84,6 @@ class ProviderMetadata(Struct, frozen=True):
     userinfo_endpoint: str | None = None
     token_auth: Literal["client_secret_basic", "client_secret_post"] = "client_secret_basic"
     sends_issuer: bool = False
-
-
-class ProviderIdentity(Struct, frozen=True):
-    """Who signed in at a provider. ``email`` is None without a usable one, ``authenticated_at`` if it was not said.
-
-    ``groups`` are the user's groups there, or None if they were not asked for or the answer left them out.
-    """
-
-    subject: str
-    email: str | None
-    email_verified: bool
-    name: str
-    authenticated_at: datetime | None
-    groups: tuple[str, ...] | None = None
 
 
 def is_provider_slug(text: str) -> bool:
@@ -406,102 +384,3 @@ def is_access_token(value: object) -> bool:
 def is_error_code(value: str) -> bool:
     """Return whether an error looks like those of section 3.1.2.6. The browser carries it, so it may be any text."""
     return _ERROR_CODE.fullmatch(value) is not None
-
-
-def verify_id_token(
-    token: str, keys: Mapping[str, Any], *, issuer: str, client_id: str, nonce: str, now: datetime
-) -> dict[str, Any]:
-    """Return the claims of an ID token (section 3.1.3.7). Raises UnknownKey, IdTokenInvalid."""
-    if len(token) > MAX_ID_TOKEN_LENGTH:
-        raise IdTokenInvalid("it is too long")
-    claims = _verify_signature(token, keys)
-    if claims.get("iss") != issuer:
-        raise IdTokenInvalid("another issuer made it")
-    audience = claims.get("aud")
-    audiences = audience if isinstance(audience, list) else [audience]
-    if client_id not in audiences:
-        raise IdTokenInvalid("it is for another client")
-    if (len(audiences) > 1 or "azp" in claims) and claims.get("azp") != client_id:
-        raise IdTokenInvalid("another client requested it")
-    if claims.get("nonce") != nonce:
-        raise IdTokenInvalid("it answers another request")
-    expires_at, issued_at = read_time(claims, "exp"), read_time(claims, "iat")
-    if expires_at is None or expires_at <= now - LEEWAY:
-        raise IdTokenInvalid("it has expired")
-    if issued_at is None or not now - REQUEST_LIFETIME <= issued_at <= now + LEEWAY:
-        raise IdTokenInvalid("it was not issued just now")
-    subject = claims.get("sub")
-    if not isinstance(subject, str) or not subject.isascii() or not 0 < len(subject) <= MAX_LENGTH:
-        raise IdTokenInvalid("its sub is missing, or not of up to 255 ASCII characters")
-    return claims
-
-
-def _verify_signature(token: str, keys: Mapping[str, Any]) -> dict[str, Any]:
-    parts = jws.COMPACT.fullmatch(token)
-    header, claims = (jws.read_part(parts[1]), jws.read_part(parts[2])) if parts else (None, None)
-    if parts is None or header is None or claims is None or "crit" in header:
-        raise IdTokenInvalid("it is not a signed JWT")
-    algorithm, key_id = header.get("alg"), header.get("kid")
-    if algorithm not in ALGORITHMS:
-        raise IdTokenInvalid("its algorithm is not accepted")
-    try:
-        signature = jws.decode_base64url(parts[3])
-    except ValueError as error:
-        raise IdTokenInvalid("its signature is not base64url") from error
-    signed = f"{parts[1]}.{parts[2]}".encode()
-    for key in keys["keys"]:
-        is_named = key_id is None or key.get("kid") in (None, key_id)
-        fits = key["kty"] == _KINDS[algorithm[:2]] and key.get("alg") in (None, algorithm)
-        if is_named and fits and jws.is_signed(signed, signature, algorithm, key):
-            return claims
-    raise UnknownKey("none of the provider's keys made its signature")
-
-
-def read_time(claims: Mapping[str, Any], name: str) -> datetime | None:
-    """Return a NumericDate (RFC 7519 section 2), or None if it is missing or none."""
-    value = claims.get(name)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 253_402_300_799:
-        return None
-    return datetime.fromtimestamp(value, UTC)
-
-
-def read_identity(
-    claims: Mapping[str, Any], *, trust_emails: bool, groups_claim: str | None = None
-) -> ProviderIdentity:
-    """Return who the verified claims name. An email that a mailbox cannot have counts as none.
-
-    With ``trust_emails``, an email counts as verified unless the provider says something else. ``groups_claim`` names
-    the claim with the user's groups, if they matter.
-    """
-    sent = claims.get("email")
-    email = sent.strip() if isinstance(sent, str) and is_email(sent.strip()) else None
-    stated = claims.get("email_verified")
-    # Some providers send the boolean as a string.
-    is_verified = str(stated).lower() == "true" or (trust_emails and stated is None)
-    name = claims.get("name")
-    return ProviderIdentity(
-        subject=claims["sub"],
-        email=email,
-        email_verified=email is not None and is_verified,
-        name=name if isinstance(name, str) else "",
-        authenticated_at=read_time(claims, "auth_time"),
-        groups=None if groups_claim is None else _read_groups(claims, groups_claim),
-    )
-
-
-def has_claim(claims: Mapping[str, Any], name: str) -> bool:
-    """Return whether the claims have this one, or say that it is elsewhere (section 5.6.2)."""
-    return name in claims or _is_elsewhere(claims, name)
-
-
-def _is_elsewhere(claims: Mapping[str, Any], name: str) -> bool:
-    names = claims.get("_claim_names")
-    return isinstance(names, Mapping) and name in names
-
-
-def _read_groups(claims: Mapping[str, Any], name: str) -> tuple[str, ...] | None:
-    """Return the values of the claim: none if it is missing, and None if there are too many of them for a token."""
-    if _is_elsewhere(claims, name):
-        return None
-    sent = claims.get(name)
-    return tuple(value for value in (sent if isinstance(sent, list) else [sent]) if isinstance(value, str))

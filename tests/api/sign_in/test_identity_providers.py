@@ -65,6 +65,7 @@ def test_provider_is_created_read_updated_and_deleted(
         "groups_claim": "groups",
         "status": "enabled",
         "redirect_uri": f"{acme.base_url}/organizations/acme/login/with/example/callback",
+        "backchannel_logout_uri": f"{acme.base_url}/organizations/acme/oauth/backchannel-logout/example",
         **dict.fromkeys(("created_at", "created_by", "updated_at"), 0),
     }
     assert http.get(URL, headers=token).get_json()["data"] == [data]
