@@ -17,6 +17,8 @@ from app.operations.sign_in.sessions import end_other_sessions, find_session
 from app.operations.store import outbox
 from app.operations.tokens import logout
 from app.operations.users.users import disable_user
+from app.rules.sign_in.identity_providers import parse_keys
+from app.rules.sign_in.provider_tokens import ProviderLogout, verify_logout_token
 from tests.factories import PASSWORD, Factory
 from tests.oauth.conftest import Flow, change_rows, clock_ago, query_of, sign_in_on_page
 from tests.support.back_channel import listen
@@ -99,6 +101,12 @@ def test_logout_token_has_the_standard_claims(flow: Flow, listener: Listener) ->
     assert claims["events"] == {EVENT: {}}
     assert 0 < claims["exp"] - claims["iat"] <= 120
     assert deliver_due(flow) == 0
+    # Another Gatehouse organization, of which this is the identity provider, accepts it.
+    keys = parse_keys(flow.http.get(f"/organizations/{flow.organization.slug}/oauth/jwks").get_json())
+    logout_there = verify_logout_token(
+        token, keys, issuer=flow.issuer, client_id=flow.client.client_id, now=clock_ago(flow, 0)
+    )
+    assert logout_there == ProviderLogout(claims["sub"], claims["sid"])
 
 
 def test_logout_token_is_signed_when_it_is_sent(flow: Flow, listener: Listener) -> None:
