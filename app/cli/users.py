@@ -69,6 +69,8 @@ def give_role_command(organization: str, user: str, role: str) -> None:
     added = add_administrator(operator(organization), organization, role=role, **{field: user})
     if added.admin is not None:
         click.echo(f"{public_id('usr', added.admin.user_id)} {added.admin.email} {added.admin.role}")
+        if added.admin.status == "disabled":
+            click.echo("The user is disabled, and can sign in only after users enable.", err=True)
     else:
         click.echo(added.link or f"The invitation was sent to {user}.")
 

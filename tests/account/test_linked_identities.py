@@ -13,6 +13,7 @@ from app.operations.maintenance.exported_events import ExportedEvent, end_again
 from app.operations.sign_in.identity_providers import (
     delete_identity_provider,
 )
+from app.operations.users.groups import create_group
 from app.rules.identifiers import public_id
 from tests.account.conftest import Visitor
 from tests.account.providers import Provider
@@ -31,7 +32,14 @@ def test_user_links_and_unlinks_an_account(provider: Provider, visitor: Visitor,
     other.sign_in(make.user(provider.acme))
     provider.come_back(other, answer)
     assert not provider.rows(LinkedIdentity)
+    fields = {
+        "name": "Staff",
+        "provider_groups": [{"provider_id": provider.record.public_id, "value": "staff"}],
+    }
+    with provider.app.app_context():
+        create_group(provider.admin, provider.acme.slug, fields)
     assert provider.come_back(visitor, answer).location == f"{home}/identities"
+    assert "/userinfo" not in provider.fake.asked, "linking needs no groups"
     page = visitor.get(f"{home}/identities").text
     assert "Linked. You can sign in" in page and "grace@acme.example" in page
     (linked,) = provider.rows(LinkedIdentity)

@@ -32,6 +32,11 @@ def test_administrator_is_appointed_after_the_last_one_has_left(app: Flask, make
     for user, role in ((member.email, ()), (member.public_id, ("auditor",))):
         given = run(app, "users", "give-role", "--organization", "acme", user, *role)
         assert given.stdout == f"{member.public_id} ada@acme.example {(*role, 'admin')[0]}\n", given.output
+    other = make.user(acme)
+    for action, role, warning in (("disable", "developer", "users enable"), ("enable", "auditor", "")):
+        run(app, "users", action, "--organization", "acme", other.email)
+        given = run(app, "users", "give-role", "--organization", "acme", other.email, role)
+        assert warning in given.stderr and bool(given.stderr) is bool(warning), given.output
     link = run(app, "users", "reset-password", "--organization", "acme", member.email).stdout.strip()
     with app.app_context():
         reset_password(acme, link.rsplit("/", 1)[1], "four quiet otters sing")

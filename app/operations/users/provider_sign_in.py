@@ -255,7 +255,9 @@ def _complete(
             answer,
             nonce=begun.nonce,
             code_verifier=begun.code_verifier,
-            groups_claim=provider.groups_claim if needs_groups(provider) else None,
+            groups_claim=provider.groups_claim
+            if begun.linking_user is None and needs_groups(provider)
+            else None,
         )
     except (ProviderUnusable, OutgoingRequestFailed, OutgoingRequestBlocked, ProviderTokenInvalid) as error:
         _record_defect(actor, provider, str(error))
