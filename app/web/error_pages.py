@@ -31,7 +31,7 @@ _PAGES = re.compile(
     r"|oauth/(?:authorize|logout))(?:/|$)|/$"
 )
 _API = re.compile(r"/(?:api|clients|organizations|me|openapi\.json)(?:/|$)")
-_CONFIDENTIAL = re.compile(r"password|secret|code")
+_CONFIDENTIAL = re.compile(r"password|secret|code|^token$")
 _NOT_FOUND = (
     lazy_gettext("Page not found"),
     lazy_gettext("Check the URL, or start again from the home page."),
@@ -107,8 +107,8 @@ def _expired_form(error: CSRFError) -> Response:
 def _fields_to_send_again() -> list[tuple[str, str]]:
     """Return what a signed-in user entered in a form that expired, so that it isn't lost; a click sends it again.
 
-    Nothing is offered if another site may have sent the form (CF-1), nor for passwords and files, which a page must
-    not repeat.
+    Nothing is offered if another site may have sent the form (CF-1), nor for passwords, tokens and files, which a page
+    must not repeat.
     """
     may_repeat = (
         request.blueprint in {"portal", "account"}

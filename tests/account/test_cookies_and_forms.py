@@ -117,13 +117,14 @@ def test_expired_form_leads_back_to_its_page(
         ({"name": "Ada <b>"}, {"Origin": "http://localhost"}, False),
         ({"name": "Ada <b>"}, {}, False),
         ({"name": "Ada <b>", "current_password": PASSWORD}, SAME_ORIGIN, False),
+        ({"token": "gth_at_acme"}, SAME_ORIGIN, False),
         ({"name": "Ada <b>", "photo": (BytesIO(b"PNG"), "ada.png")}, SAME_ORIGIN, False),
     ],
 )
 def test_expired_form_keeps_what_the_user_entered(
     app: Flask, acme: Any, ada: Any, fields: dict[str, Any], headers: dict[str, str], is_kept: bool
 ) -> None:
-    """The user signed in at another organization while the form was open; passwords and files aren't repeated."""
+    """The user signed in at another organization meanwhile. Passwords, tokens and files aren't repeated."""
     visitor = Visitor(app)
     visitor.sign_in(ada)
     path = f"/organizations/{acme.slug}/account/profile"
