@@ -84,7 +84,7 @@ def register(app: Flask) -> None:
     app.config["WTF_CSRF_TIME_LIMIT"] = None
     # ``check_origin`` needs no Referer header.
     app.config["WTF_CSRF_SSL_STRICT"] = False
-    app.config["WTFCSRF_FIELD_NAME"] = CSRF_FIELD
+    app.config["WTF_CSRF_FIELD_NAME"] = CSRF_FIELD
     # Flask-Login's remember cookie is not used (SS-1). No request can carry a cookie with a semicolon in its name.
     app.config["REMEMBER_COOKIE_NAME"] = "remember;unused"
     app.before_request(_refuse_other_sites)
