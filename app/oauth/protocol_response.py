@@ -76,13 +76,19 @@ def jwt_response(jwt: str, media_type: str) -> ProtocolResponse:
 def error_response(error: DomainError, request: ProtocolRequest) -> ProtocolResponse:
     """Return the error in the form of RFC 6749 section 5.2, and record it in the client's log of failed requests."""
     record_refusal(error, request)
+    response = unlogged_error_response(error)
+    # Required if the client used the Authorization header, and harmless otherwise.
+    if isinstance(error, InvalidClient) and (request.authorization or "").lower().startswith("basic"):
+        response.headers.append(("WWW-Authenticate", f'Basic realm="{REALM}"'))
+    return response
+
+
+def unlogged_error_response(error: DomainError) -> ProtocolResponse:
+    """Return the error in the same form where no client sends requests: a stranger can name one there."""
     response = json_response({"error": error.code, "error_description": error.description}, error.status)
     retry_after = getattr(error, "retry_after", None)
     if retry_after is not None:
         response.headers.append(("Retry-After", str(retry_after)))
-    # Required if the client used the Authorization header, and harmless otherwise.
-    if isinstance(error, InvalidClient) and (request.authorization or "").lower().startswith("basic"):
-        response.headers.append(("WWW-Authenticate", f'Basic realm="{REALM}"'))
     return response
 
 

@@ -6,7 +6,7 @@ Here this service is the client of the provider, not the provider.
 from __future__ import annotations
 
 from app.oauth.protocol_request import ProtocolRequest
-from app.oauth.protocol_response import ProtocolResponse, error_response, json_response
+from app.oauth.protocol_response import ProtocolResponse, json_response, unlogged_error_response
 from app.oauth.request_parsing import parse_form
 from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.sign_in.provider_logout import end_sessions_of_provider
@@ -25,4 +25,4 @@ def end_sessions(request: ProtocolRequest, provider: str) -> ProtocolResponse:
         end_sessions_of_provider(actor, organization, provider, logout_token)
         return json_response({}, 200)
     except DomainError as error:
-        return error_response(error, request)
+        return unlogged_error_response(error)

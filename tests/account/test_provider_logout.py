@@ -10,6 +10,7 @@ from app.models.audit import AuditEvent
 from app.models.second_factor import PendingSignIn
 from app.models.session import Session
 from app.operations.sign_in.identity_providers import clear_cached_providers
+from app.web.failed_requests import failed_requests
 from tests.account.conftest import Visitor
 from tests.account.providers import Provider
 from tests.factories import PASSWORD
@@ -192,5 +193,8 @@ def test_requests_that_name_no_provider_or_token(
     provider.change(create_users=True, **({"status": "disabled"} if "status" in change else {}))
     path = f"/organizations/{provider.acme.slug}/oauth/backchannel-logout/{change.get('slug', 'example')}"
     sent = {} if "body" in change else {"logout_token": provider.fake.logout_token()}
+    sent["client_id"] = provider.make.client(provider.acme).client_id
     answer = visitor.http.open(path, method=change.get("method", "POST"), data=sent)
     assert answer.status_code == status and answer.is_json, answer.text
+    with provider.app.app_context():
+        assert not failed_requests().write_waiting(), "the log of a client that a stranger names"
