@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from flask import Flask
 
 from app.models.audit import AuditEvent
@@ -13,7 +14,9 @@ from app.operations.sign_in.identity_providers import clear_cached_providers
 from app.web.failed_requests import failed_requests
 from tests.account.conftest import Visitor
 from tests.account.providers import Provider
+from tests.account.test_second_step import verify
 from tests.factories import PASSWORD
+from tests.support.authenticator import with_app
 from tests.support.cases import each
 from tests.support.https_server import Response
 from tests.support.signer import new_key
@@ -97,7 +100,6 @@ def test_sign_in_with_the_password_takes_the_session_from_the_provider(
 def test_sign_out_ends_a_sign_in_that_waits_for_its_second_factor(
     provider: Provider, visitor: Visitor, sub: str | None
 ) -> None:
-    """A session that a second factor completes ends, too."""
     provider.change(create_users=True)
     provider.set_policy(mfa={"policy": "required"})
     provider.fake.changes = {"sid": "first"}
@@ -107,6 +109,26 @@ def test_sign_out_ends_a_sign_in_that_waits_for_its_second_factor(
     assert waiting.provider_sid == "first"
     assert sign_out(provider, provider.fake.logout_token(sub=sub, sid="first")).status_code == 200
     assert not provider.rows(PendingSignIn)
+
+
+@pytest.mark.parametrize("has_app", [True, False])
+def test_sign_out_ends_a_session_that_a_second_step_completed(
+    app: Flask, provider: Provider, visitor: Visitor, has_app: bool
+) -> None:
+    """A code was entered, or the setup was postponed."""
+    user = provider.make.user(provider.acme, email="grace@acme.example")
+    provider.change(link_users=True)
+    provider.set_policy(mfa={"policy": "required"})
+    phone = with_app(app, user) if has_app else None
+    path = provider.sign_in(visitor).location
+    page = visitor.get(path)
+    if phone is not None:
+        verify(visitor, page, phone.code())
+    else:
+        visitor.post(path, later="1")
+    assert is_signed_in(provider, visitor)
+    sign_out(provider, provider.fake.logout_token())
+    assert not provider.rows(Session)
 
 
 @each(
