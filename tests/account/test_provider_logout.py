@@ -131,6 +131,18 @@ def test_sign_out_ends_a_session_that_a_second_step_completed(
     assert not provider.rows(Session)
 
 
+def test_sign_out_while_the_organization_is_suspended_is_not_lost(
+    provider: Provider, visitor: Visitor
+) -> None:
+    """Sessions continue when the organization is resumed."""
+    provider.change(create_users=True)
+    provider.sign_in(visitor)
+    provider.set_organization(status="suspended")
+    assert sign_out(provider, provider.fake.logout_token()).status_code == 200
+    provider.set_organization(status="active")
+    assert not is_signed_in(provider, visitor)
+
+
 @each(
     ("changes", "header", "says"),
     [

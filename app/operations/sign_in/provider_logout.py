@@ -41,7 +41,8 @@ def end_sessions_of_provider(
     provider, OAuthError if the token is not valid, and Unavailable if the provider's keys cannot be read now. Audit:
     ``session.ended_by_provider``.
     """
-    provider = find_enabled_provider(organization.id, provider_slug) if organization.is_active else None
+    # Also of a suspended organization: its sessions continue when it is resumed.
+    provider = find_enabled_provider(organization.id, provider_slug)
     if provider is None:
         raise NotFound("There is no such identity provider.")
     try:
