@@ -85,7 +85,10 @@ def _expired_form(error: CSRFError) -> Response:
     resend = _fields_to_send_again()
     if resend:
         message = lazy_gettext("You signed in or out after opening this form. Nothing was changed.")
-        hint = lazy_gettext("Submit it again to save what you entered.")
+        hint = lazy_gettext(
+            "You are signed in as %(email)s now. Submit it again to save what you entered.",
+            email=current_user.session.user_email,
+        )
     else:
         message = lazy_gettext(
             "You signed in or out after opening this form, or your browser blocks cookies for this site."

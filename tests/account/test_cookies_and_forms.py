@@ -134,6 +134,7 @@ def test_expired_form_keeps_what_the_user_entered(
     assert ('id="resend"' in answer.text) is is_kept and PASSWORD not in answer.text
     assert answer.text.count('name="csrf_token"') == is_kept
     if is_kept:
+        assert f"signed in as {ada.email} now" in answer.text, "perhaps another user filled in the form"
         assert '<form method="post">' in answer.text, (
             "goes to the URL of the page, with its encoded characters"
         )
