@@ -48,7 +48,8 @@ def ended(provider: Provider) -> list[Any]:
         ("first", {"sid": "another"}, ""),
         ("first", {"sid": "another", "sub": None}, ""),
         ("first", {"sub": "another"}, ""),
-        ("first", {"sid": "first", "sub": "another"}, ""),
+        # Nobody has linked the account, or no longer: see the session that stays when a user unlinks it.
+        ("first", {"sid": "first", "sub": "another"}, "first"),
         # The ID token did not say which session it is.
         (None, {"sid": "first"}, "first"),
         (None, {"sid": "first", "sub": None}, ""),

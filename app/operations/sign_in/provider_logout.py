@@ -18,7 +18,7 @@ from app.operations.sign_in.pending_sign_ins import delete_pending_sign_ins_with
 from app.operations.sign_in.provider_metadata import ProviderUnusable, read_published
 from app.operations.sign_in.sessions import end_sessions
 from app.operations.store import audit, clock
-from app.operations.store.transactions import transaction
+from app.operations.store.transactions import read, transaction
 from app.rules.actor import Actor
 from app.rules.errors import NotFound, OAuthError, Unavailable
 from app.rules.sign_in.provider_tokens import (
@@ -29,6 +29,7 @@ from app.rules.sign_in.provider_tokens import (
 )
 
 _MAX_USERS = 100
+"""A session at a provider is that of one person, unless the provider is broken."""
 
 
 def end_sessions_of_provider(
@@ -51,7 +52,8 @@ def end_sessions_of_provider(
         raise Unavailable from error
     except ProviderTokenInvalid as error:
         raise OAuthError(f"The logout token is not valid: {error}.") from error
-    _end(actor.as_system(provider.name), provider, logout)
+    for user_id in _find_users(provider, logout):
+        _end(actor.as_system(provider.name), provider, logout, user_id)
 
 
 def _verify(provider: IdentityProviderRecord, logout_token: str) -> ProviderLogout:
@@ -69,26 +71,14 @@ def _verify(provider: IdentityProviderRecord, logout_token: str) -> ProviderLogo
         return verify(keys=read_keys(needs_new_keys=True).keys)
 
 
-@transaction
-def _end(actor: Actor, provider: IdentityProviderRecord, logout: ProviderLogout) -> None:
-    for user_id in _find_users(provider, logout):
-        hold_user(provider.organization_id, user_id)
-        delete_pending_sign_ins_with_provider(
-            provider.organization_id, provider.id, *_conditions(PendingSignIn, logout, user_id)
-        )
-        of_provider = Session.provider_id == provider.id
-        for condition in _conditions(Session, logout, user_id):
-            of_provider &= condition
-        ended = end_sessions(provider.organization_id, of_provider)
-        if ended:
-            after = {"provider": provider.public_id, "sessions": ended}
-            audit.record_user_event(actor, "session.ended_by_provider", user_id, after=after)
-
-
+@read
 def _find_users(provider: IdentityProviderRecord, logout: ProviderLogout) -> list[UUID]:
-    if logout.subject is not None:
-        linked = find_identity(provider, logout.subject)
-        return [] if linked is None else [linked.user_id]
+    """Return whose sessions to look at: the linked user's, or if nobody is linked, those with the named session."""
+    linked = find_identity(provider, logout.subject) if logout.subject is not None else None
+    if linked is not None:
+        return [linked.user_id]
+    if logout.sid is None:
+        return []
     found = union(
         *(
             select(model.user_id).where(
@@ -102,14 +92,27 @@ def _find_users(provider: IdentityProviderRecord, logout: ProviderLogout) -> lis
     return sorted(db.session.scalars(found.limit(_MAX_USERS)))
 
 
-def _conditions(
+@transaction
+def _end(actor: Actor, provider: IdentityProviderRecord, logout: ProviderLogout, user_id: UUID) -> None:
+    hold_user(provider.organization_id, user_id)
+    delete_pending_sign_ins_with_provider(
+        provider.organization_id, provider.id, _is_named(PendingSignIn, logout, user_id)
+    )
+    ended = end_sessions(
+        provider.organization_id, (Session.provider_id == provider.id) & _is_named(Session, logout, user_id)
+    )
+    if ended:
+        after = {"provider": provider.public_id, "sessions": ended}
+        audit.record_user_event(actor, "session.ended_by_provider", user_id, after=after)
+
+
+def _is_named(
     model: type[Session | PendingSignIn], logout: ProviderLogout, user_id: UUID
-) -> list[ColumnElement[bool]]:
+) -> ColumnElement[bool]:
     """Return which rows of the user the sign-out ends.
 
     If it names a session there, one whose ID token did not name it may be the same.
     """
-    conditions = [model.user_id == user_id]
-    if logout.sid is not None:
-        conditions.append((model.provider_sid == logout.sid) | model.provider_sid.is_(None))
-    return conditions
+    if logout.sid is None:
+        return model.user_id == user_id
+    return (model.user_id == user_id) & ((model.provider_sid == logout.sid) | model.provider_sid.is_(None))
