@@ -31,7 +31,13 @@ _PAGES = re.compile(
     r"|oauth/(?:authorize|logout))(?:/|$)|/$"
 )
 _API = re.compile(r"/(?:api|clients|organizations|me|openapi\.json)(?:/|$)")
-_CONFIDENTIAL = re.compile(r"password|secret|code|^token$")
+# Fields whose values a page must not repeat.
+CONFIDENTIAL = frozenset(
+    {
+        *("password", "password_again", "current_password", "new_password"),
+        *("client_secret", "secret", "code", "token", "sign_in", "answer"),
+    }
+)
 _NOT_FOUND = (
     lazy_gettext("Page not found"),
     lazy_gettext("Check the URL, or start again from the home page."),
@@ -117,7 +123,7 @@ def _fields_to_send_again() -> list[tuple[str, str]]:
         request.blueprint in {"portal", "account"}
         and request.headers.get("Sec-Fetch-Site") == "same-origin"
         and not request.files
-        and not any(_CONFIDENTIAL.search(name) for name in request.form)
+        and CONFIDENTIAL.isdisjoint(request.form)
     )
     with suppress(DomainError):
         if may_repeat and current_user.is_authenticated:

@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 from flask import Flask
+from wtforms import PasswordField
 
+from app.web.error_pages import CONFIDENTIAL
+from app.web.forms import PageForm
 from tests.account.conftest import SAME_ORIGIN, Visitor
 from tests.factories import PASSWORD
 from tests.support.cases import each
@@ -113,7 +116,7 @@ def test_expired_form_leads_back_to_its_page(
 @each(
     ("fields", "headers", "is_kept"),
     [
-        ({"name": "Ada <b>", "tag": ["one", "two"]}, SAME_ORIGIN, True),
+        ({"name": "Ada <b>", "tag": ["one", "two"], "address_postal_code": "1"}, SAME_ORIGIN, True),
         ({"name": "Ada <b>"}, {"Origin": "http://localhost"}, False),
         ({"name": "Ada <b>"}, {}, False),
         ({"name": "Ada <b>", "current_password": PASSWORD}, SAME_ORIGIN, False),
@@ -142,12 +145,24 @@ def test_expired_form_keeps_what_the_user_entered(
             ("name", "Ada &lt;b&gt;"),
             ("tag", "one"),
             ("tag", "two"),
+            ("address_postal_code", "1"),
         ]
         assert visitor.post(path, name="Ada <b>").status_code == 303, "with the token of the error page"
     stranger = Visitor(app).http
     for unknown in (path, path.replace(acme.slug, "nobody")):
         page = stranger.post(unknown, data={"csrf_token": "old", "name": "Ada"}, headers=SAME_ORIGIN)
         assert page.status_code == 400 and "resend" not in page.text
+
+
+def test_no_password_of_a_form_is_repeated(app: Flask) -> None:
+    """A page that repeats what was entered in an expired form knows each field by its name."""
+    found, forms = set(), [PageForm]
+    while forms:
+        form = forms.pop()
+        forms += form.__subclasses__()
+        fields = {name: getattr(made, "field_class", object) for name, made in vars(form).items()}
+        found |= {name for name, kind in fields.items() if issubclass(kind, PasswordField)}
+    assert {"client_secret", "new_password"} <= found <= CONFIDENTIAL
 
 
 FORMS = (
