@@ -10,6 +10,7 @@ from typing import Any
 
 from app.api.endpoints import JsonSchema, component, object_schema, reference
 from app.api.openapi.components import ERRORS
+from app.rules.sign_in.provider_tokens import MAX_TOKEN_LENGTH
 from app.rules.tokens import status_lists
 
 _MAX_LENGTH = 4096
@@ -201,7 +202,8 @@ SCHEMAS: JsonSchema = {
 
 def paths() -> JsonSchema:
     """Return the paths."""
-    return _at_issuer(is_root=True) | _at_issuer(is_root=False) | _interaction_pages() | _discovery()
+    at_issuers = _at_issuer(is_root=True) | _at_issuer(is_root=False)
+    return at_issuers | _interaction_pages() | _provider_logout() | _discovery()
 
 
 def _at_issuer(*, is_root: bool) -> JsonSchema:
@@ -362,6 +364,24 @@ def _interaction_pages() -> JsonSchema:
         f"/organizations/{{id}}/oauth/{path}": {"parameters": _ORGANIZATION} | item
         for path, item in items.items()
     }
+
+
+def _provider_logout() -> JsonSchema:
+    provider = {"name": "provider", "in": "path", "required": True, "schema": _text(maxLength=40),
+                "description": "The name in URLs of the identity provider that signs a user out."}  # fmt: skip
+    ended = {"200": {"description": "The sessions have ended, or there were none.",
+                     "content": {"application/json": {"schema": {"type": "object"}}}}}  # fmt: skip
+    operation = _operation(
+        "endProviderSessions",
+        "End the sessions that an identity provider ends (OpenID Connect Back-Channel Logout)",
+        ended | _errors(400, 404, 405, 413, 500, 503),
+        form={
+            "logout_token": _text("The provider's logout token, a signed JWT.", maxLength=MAX_TOKEN_LENGTH)
+        },
+        required=["logout_token"],
+    )
+    path = "/organizations/{id}/oauth/backchannel-logout/{provider}"
+    return {path: {"parameters": [*_ORGANIZATION, provider], "post": operation}}
 
 
 def _discovery() -> JsonSchema:
