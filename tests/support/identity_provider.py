@@ -99,9 +99,8 @@ class FakeProvider:
             "events": {"http://schemas.openid.net/event/backchannel-logout": {}},
             **changes,
         }
-        kept = {name: value for name, value in claims.items() if value is not None}
         header = {"alg": self.algorithm, "kid": self.key_id, "typ": "logout+jwt", **(header or {})}
-        return compact(header, kept, self.key, algorithm=self.algorithm)
+        return compact(header, claims, self.key, algorithm=self.algorithm)
 
     def handle(self, request: Request) -> Response:
         """Answer a request."""

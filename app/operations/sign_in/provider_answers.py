@@ -8,13 +8,12 @@ from typing import Any
 from msgspec import Struct
 
 from app.operations.sign_in.identity_providers import IdentityProviderRecord, read_client_secret
-from app.operations.sign_in.provider_metadata import Published, read_published
+from app.operations.sign_in.provider_metadata import Published, read_published, verify_with_keys
 from app.operations.store import clock, outgoing_http
 from app.rules.sign_in.identity_providers import MAX_DOCUMENT_BYTES, is_access_token, token_request
 from app.rules.sign_in.provider_tokens import (
     ProviderIdentity,
     ProviderTokenInvalid,
-    UnknownKey,
     has_claim,
     read_identity,
     verify_id_token,
@@ -70,7 +69,7 @@ def redeem_answer(
         "the token endpoint",
         secret=client_secret,
     )
-    claims = _verify(provider, published, tokens.get("id_token"), nonce)
+    claims = _verify(provider, tokens.get("id_token"), nonce)
     wanted = () if "email" in claims else ("email", "email_verified", "name")
     if groups_claim is not None and not has_claim(claims, groups_claim):
         wanted = (*wanted, groups_claim, "_claim_names")
@@ -80,9 +79,7 @@ def redeem_answer(
     return read_identity(claims, trust_emails=provider.trust_emails, groups_claim=groups_claim)
 
 
-def _verify(
-    provider: IdentityProviderRecord, published: Published, id_token: Any, nonce: str
-) -> dict[str, Any]:
+def _verify(provider: IdentityProviderRecord, id_token: Any, nonce: str) -> dict[str, Any]:
     if not isinstance(id_token, str):
         raise ProviderTokenInvalid("the token endpoint returned no ID token")
     verify = partial(
@@ -93,12 +90,7 @@ def _verify(
         nonce=nonce,
         now=clock.now(),
     )
-    try:
-        return verify(keys=published.keys)
-    except UnknownKey:
-        return verify(
-            keys=read_published(provider.organization_id, provider.issuer, needs_new_keys=True).keys
-        )
+    return verify_with_keys(provider.organization_id, provider.issuer, verify)
 
 
 def _read_userinfo(

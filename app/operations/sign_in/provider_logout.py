@@ -15,7 +15,7 @@ from app.operations.directory.users import hold_user
 from app.operations.sign_in.identity_providers import IdentityProviderRecord, find_enabled_provider
 from app.operations.sign_in.linked_identities import find_identity
 from app.operations.sign_in.pending_sign_ins import delete_pending_sign_ins_with_provider
-from app.operations.sign_in.provider_metadata import ProviderUnusable, read_published
+from app.operations.sign_in.provider_metadata import ProviderUnusable, verify_with_keys
 from app.operations.sign_in.sessions import end_sessions
 from app.operations.store import audit, clock
 from app.operations.store.transactions import read, transaction
@@ -24,7 +24,6 @@ from app.rules.errors import NotFound, OAuthError, Unavailable
 from app.rules.sign_in.provider_tokens import (
     ProviderLogout,
     ProviderTokenInvalid,
-    UnknownKey,
     verify_logout_token,
 )
 
@@ -64,11 +63,7 @@ def _verify(provider: IdentityProviderRecord, logout_token: str) -> ProviderLogo
         client_id=provider.client_id,
         now=clock.now(),
     )
-    read_keys = partial(read_published, provider.organization_id, provider.issuer)
-    try:
-        return verify(keys=read_keys().keys)
-    except UnknownKey:
-        return verify(keys=read_keys(needs_new_keys=True).keys)
+    return verify_with_keys(provider.organization_id, provider.issuer, verify)
 
 
 @read

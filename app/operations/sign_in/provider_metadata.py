@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -27,9 +27,11 @@ from app.rules.sign_in.identity_providers import (
     parse_keys,
     parse_metadata,
 )
+from app.rules.sign_in.provider_tokens import UnknownKey
 from app.rules.store.outgoing_http import OutgoingRequestBlocked
 from app.rules.strict_json import InvalidJson, load_object
 
+T = TypeVar("T")
 _CHECK_LIFETIME = timedelta(minutes=1)
 _log = logging.getLogger("gatehouse.sign_in")
 
@@ -93,6 +95,17 @@ def read_published(organization_id: str, issuer: str, *, needs_new_keys: bool = 
     if known is None:
         raise ProviderUnusable("its metadata could not be read a moment ago", is_repeated=True)
     return known
+
+
+def verify_with_keys(organization_id: str, issuer: str, verify: Callable[..., T]) -> T:
+    """Return what ``verify`` returns for the provider's ``keys``, which are read again if it does not know the key.
+
+    Call it outside of a transaction. Raises ProviderUnusable, and as ``verify``.
+    """
+    try:
+        return verify(keys=read_published(organization_id, issuer).keys)
+    except UnknownKey:
+        return verify(keys=read_published(organization_id, issuer, needs_new_keys=True).keys)
 
 
 def require_usable_issuer(organization_id: str, issuer: str) -> None:
