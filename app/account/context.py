@@ -217,7 +217,7 @@ class AccountContext(Struct, frozen=True):
 
 def provider_name(organization: OrganizationSnapshot, slug: str) -> str:
     """Return the name of the identity provider, or its slug if it is not offered any more."""
-    names = {provider.slug: provider.name for provider in list_offered_providers(organization.id)}
+    names = {provider.slug: provider.name for provider in list_offered_providers(organization)}
     return names.get(slug, slug)
 
 

@@ -88,7 +88,7 @@ def recovery_codes_page(context: AccountContext) -> Response:
 
 
 def _security_page(context: AccountContext, form: PageForm) -> Response:
-    has_providers = bool(list_offered_providers(context.organization.id))
+    has_providers = bool(list_offered_providers(context.organization))
     return context.render(
         "account/security.html",
         form=form,

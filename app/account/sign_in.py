@@ -151,7 +151,7 @@ def sign_in_page(organization: str) -> Response:
     if pending and session and not wants_form and _is_signed_in_for(pending, session, hint):
         return redirect(_resume_url(org), 303)
     provider = "" if wants_another else requested.get("identity_provider", "")
-    if org.is_active and provider in {offered.slug for offered in list_offered_providers(org.id)}:
+    if provider in {offered.slug for offered in list_offered_providers(org)}:
         return begin_with_provider(org, provider, pending, return_parameters())
     form.email.data = hint[:254]
     return sign_in_form(
@@ -350,7 +350,7 @@ def sign_in_form(
         refused=refused,
         refused_passkey=refused_passkey,
         refused_provider=refused_provider,
-        providers=list_offered_providers(organization.id) if organization.is_active else (),
+        providers=list_offered_providers(organization),
         passkey=begin_passkey_sign_in(organization, browser_id())
         if is_passkey_sign_in_offered(organization)
         else None,

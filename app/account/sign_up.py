@@ -77,7 +77,7 @@ def sign_up_page(organization: str) -> Response:
         org,
         form=form,
         sign_in_url=_sign_in_url(org),
-        providers=list_offered_providers(org.id),
+        providers=list_offered_providers(org),
         return_parameters=return_parameters(),
     )
 
@@ -146,7 +146,7 @@ def invitation_page(organization: str, token: str) -> Response:
         invitation=invitation,
         token=token,
         password_enabled=are_passwords_enabled(org.settings),
-        providers=list_offered_providers(org.id),
+        providers=list_offered_providers(org),
         refused_provider=_refused_provider(org),
         passkey=begin_invited_passkey(anonymous_actor(org), invitation, current_browser(org)),
     )
@@ -154,7 +154,7 @@ def invitation_page(organization: str, token: str) -> Response:
 
 def _refused_provider(organization: OrganizationSnapshot) -> tuple[str, str] | None:
     """Return why an identity provider did not accept the invitation, and its name, if one was tried."""
-    names = {provider.slug: provider.name for provider in list_offered_providers(organization.id)}
+    names = {provider.slug: provider.name for provider in list_offered_providers(organization)}
     name = names.get(request.args.get("provider", ""))
     # Whoever made up a link must not choose what the page says.
     return (request.args.get("refused", ""), name) if name is not None else None

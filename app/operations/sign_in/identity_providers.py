@@ -23,6 +23,7 @@ from app.fast_path.compiled_query import CompiledQuery
 from app.models.base import has_key
 from app.models.identity_provider import IdentityProvider, LinkedIdentity
 from app.operations.directory.lookups import get_organization_by_id, touch_organization
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.sign_in.passkeys import (
     any_user_has_passwordless_passkey,
     is_passkey_sign_in_available,
@@ -126,16 +127,18 @@ def redirect_uri_of(base_url: str, organization_slug: str, provider_slug: str) -
     return f"{base_url}/organizations/{organization_slug}/login/with/{provider_slug}/callback"
 
 
-def list_offered_providers(organization_id: str) -> tuple[OfferedProvider, ...]:
-    """List the providers that users can sign in with, by name."""
-    cached = _offered.get(organization_id)
+def list_offered_providers(organization: OrganizationSnapshot) -> tuple[OfferedProvider, ...]:
+    """List the providers that users can sign in with, by name: none while the organization is suspended."""
+    if not organization.is_active:
+        return ()
+    cached = _offered.get(organization.id)
     if cached is not None and cached[1].is_current:
         return cached[0]
     # Take the stamp before reading, so that a change during the read makes the cached value stale.
-    seen = CacheStamp(organization_id)
-    rows = _FIND_OFFERED.rows(organization_id=organization_id)
+    seen = CacheStamp(organization.id)
+    rows = _FIND_OFFERED.rows(organization_id=organization.id)
     found = tuple(OfferedProvider(row.id, row.slug, row.name) for row in rows)
-    _offered.put(organization_id, value=(found, seen))
+    _offered.put(organization.id, value=(found, seen))
     return found
 
 

@@ -91,7 +91,7 @@ def list_own_identities(actor: Actor) -> OwnIdentities:
     user_id = actor.require_own_account()
     linked = list_identities_of_user(actor.organization_id, user_id)
     taken = {identity.provider_id for identity in linked}
-    offered = list_offered_providers(actor.organization_id)
+    offered = list_offered_providers(get_organization_by_id(actor.organization_id, fresh=False))
     return OwnIdentities(linked, tuple(provider for provider in offered if provider.id not in taken))
 
 

@@ -449,7 +449,7 @@ def accept_invitation_with_passkey(
 
 
 def _can_sign_in_without_password(organization: OrganizationSnapshot) -> bool:
-    return is_passkey_sign_in_available(organization) or bool(list_offered_providers(organization.id))
+    return is_passkey_sign_in_available(organization) or bool(list_offered_providers(organization))
 
 
 def _is_accepted_with_passkey(organization: OrganizationSnapshot) -> bool:
