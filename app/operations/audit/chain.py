@@ -122,18 +122,17 @@ def seal_all_events(actor: Actor, organization_id: str) -> None:
     The regular sealing never looks that far back. Raises Conflict if the chain has links that its end does not know of.
     """
     actor.require("instance:write")
-    attempts = 0
+    attempts, oldest = 0, ""
     while rows := _find_unsealed_of(organization_id):
-        if _try_append({organization_id: chain_key(organization_id)}, {organization_id: rows}):
-            attempts = 0
-            continue
-        # Another sealer may have been faster.
-        attempts += 1
+        # The chain grows as long as another event is the oldest one, even if other sealers are faster each time.
+        attempts = attempts + 1 if rows[0].id == oldest else 0
+        oldest = rows[0].id
         if attempts == MAX_ATTEMPTS:
             raise Conflict(
                 f"The audit log of {organization_id} cannot be sealed: its chain is damaged. Verify it with: "
                 f"{command_line('audit verify')}"
             )
+        _try_append({organization_id: chain_key(organization_id)}, {organization_id: rows})
 
 
 @read

@@ -31,7 +31,7 @@ from app.operations.store import checkpoints, clock, leases
 from app.operations.store.checkpoints import advance, begin_epoch
 from app.operations.store.keyring import clear_cached_keys
 from app.operations.store.leases import Shard
-from app.operations.store.transactions import transaction
+from app.operations.store.transactions import MAX_ATTEMPTS, transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden
 from app.rules.identifiers import first_id_at
@@ -317,6 +317,25 @@ def test_sealing_everything_of_a_damaged_chain_ends(context: Flask, make: Factor
     happen(acme, 1)
     with pytest.raises(Conflict, match="its chain is damaged"):
         seal_all_events(SEALER, acme.id)
+
+
+def test_sealing_everything_beside_faster_sealers_ends(
+    context: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each time it has read what waits, another sealer adds the oldest of it."""
+    acme = make.organization()
+    seal()
+    happen(acme, MAX_ATTEMPTS + 2)
+    real, keys = chain._find_unsealed_of, {acme.id: chain.chain_key(acme.id)}
+
+    def lose(organization_id: str) -> Any:
+        if rows := real(organization_id):
+            chain._append(keys, {organization_id: rows[:1]}, lambda: None)
+        return rows
+
+    monkeypatch.setattr(chain, "_find_unsealed_of", lose)
+    seal_all_events(SEALER, acme.id)
+    assert verified(acme).is_intact and not verified(acme).pending
 
 
 def test_checkpoint_detects_a_restored_log(context: Flask, make: Factory) -> None:
