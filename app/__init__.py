@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flask import Flask
 
-from app import account, api, config, database, oauth, portal, web
+from app import account, api, config, database, oauth, portal, scim, web
 from app.extensions import db
 from app.operations import subscriptions
 
@@ -27,6 +27,7 @@ def create_app(configuration: config.Config | None = None, *, commands: bool = T
     web.register(app, settings)
     oauth.register(app)
     api.register(app)
+    scim.register(app)
     portal.register(app)
     account.register(app)
     if commands:

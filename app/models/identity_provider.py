@@ -1,4 +1,4 @@
-"""Identity providers of an organization, and the accounts there that its users sign in with."""
+"""Identity providers of an organization, the accounts there that its users sign in with, and their SCIM tokens."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from uuid import UUID
 from sqlalchemy import Index, String, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from app.models.base import Base, Identifier, Sealed, Tenant, within_organization
+from app.models.base import Base, Digest, Identifier, Sealed, Tenant, within_organization
 
 
 class IdentityProvider(Tenant, Base):
@@ -55,3 +55,22 @@ class LinkedIdentity(Tenant, Base):
     email: Mapped[str | None] = mapped_column(String(254), comment="email there at the last sign-in")
     created_at: Mapped[datetime]
     last_used_at: Mapped[datetime | None]
+
+
+class ProvisioningToken(Tenant, Base):
+    """A token with which an identity provider creates and changes users and groups by SCIM (public id ``pvt_…``)."""
+
+    __tablename__ = "provisioning_tokens"
+    __table_args__ = (
+        UniqueConstraint("organization_id", "digest"),
+        Index("ix_provisioning_tokens_provider", "organization_id", "provider_id"),
+        within_organization("provisioning_tokens", "provider_id", "identity_providers"),
+        Base.__table_args__,
+    )
+
+    provider_id: Mapped[UUID]
+    digest: Mapped[bytes] = mapped_column(Digest)
+    hint: Mapped[str] = mapped_column(Identifier(4), comment="last four characters of the random part")
+    created_at: Mapped[datetime]
+    created_by: Mapped[str | None] = mapped_column(String(200))
+    last_used_at: Mapped[datetime | None] = mapped_column(comment="updated at most once a minute")

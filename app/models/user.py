@@ -34,6 +34,8 @@ class User(Tenant, Base):
     __table_args__ = (
         UniqueConstraint("organization_id", "email_canonical"),
         Index("ix_users_password_scheme", "organization_id", "password_scheme"),
+        Index("ix_users_external_id", "organization_id", "provisioned_by", "external_id", unique=True),
+        Index("ix_users_user_name", "organization_id", "provisioned_by", "user_name", unique=True),
         Base.__table_args__,
     )
 
@@ -66,6 +68,13 @@ class User(Tenant, Base):
     last_sign_in_at: Mapped[datetime | None]
     tokens_not_before: Mapped[datetime | None] = mapped_column(
         comment="what was issued before is revoked; a revocation only moves it forward"
+    )
+    provisioned_by: Mapped[UUID | None] = mapped_column(
+        comment="identity provider that manages the user by SCIM; no foreign key, because it may exist longer"
+    )
+    external_id: Mapped[str | None] = mapped_column(Identifier(255), comment="its name for the user")
+    user_name: Mapped[str | None] = mapped_column(
+        Identifier(320), comment="userName there in lower case, unless it is the email"
     )
 
 
@@ -104,6 +113,7 @@ class Group(Tenant, Base):
     __tablename__ = "user_groups"
     __table_args__ = (
         UniqueConstraint("organization_id", "name_key"),
+        Index("ix_user_groups_external_id", "organization_id", "provisioned_by", "external_id", unique=True),
         Base.__table_args__,
     )
 
@@ -115,6 +125,10 @@ class Group(Tenant, Base):
     provider_groups: Mapped[list[dict[str, str]] | None] = mapped_column(
         Json, comment="groups at identity providers whose users are members, or none"
     )
+    provisioned_by: Mapped[UUID | None] = mapped_column(
+        comment="identity provider that manages the group by SCIM; no foreign key, because it may exist longer"
+    )
+    external_id: Mapped[str | None] = mapped_column(Identifier(255), comment="its name for the group")
     version: Mapped[int] = mapped_column(default=1)
     created_at: Mapped[datetime]
     created_by: Mapped[str | None] = mapped_column(String(200))

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from app.rules.errors import Forbidden
 from app.rules.languages.translation import lazy_gettext
 
-ActorKind = Literal["user", "client", "system", "anonymous"]
+ActorKind = Literal["user", "client", "provider", "system", "anonymous"]
 
 
 class Actor(Struct, frozen=True):
@@ -22,7 +22,8 @@ class Actor(Struct, frozen=True):
     user or client belongs to. They differ only for root. ``permissions`` are the actor's current permissions in
     ``organization_id``; for a token these are its scopes limited to the permissions of its subject. ``amr`` lists how
     the user authenticated. ``session_id`` is the sign-in session of a browser and ``token_id`` the access token, so
-    that work that continues after the response can check whether they are still valid.
+    that work that continues after the response can check whether they are still valid. ``provider_id`` is the identity
+    provider that provisions users.
     """
 
     kind: ActorKind
@@ -40,6 +41,7 @@ class Actor(Struct, frozen=True):
     amr: tuple[str, ...] = ()
     token_id: UUID | None = None
     token_expires_at: datetime | None = None
+    provider_id: UUID | None = None
 
     @classmethod
     def system(cls, organization_id: str, label: str = "gatehouse") -> Actor:

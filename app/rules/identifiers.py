@@ -186,6 +186,7 @@ PASSWORD_RESET = "pw"
 EMAIL_VERIFICATION = "ev"
 PENDING_SIGN_IN = "si"
 KNOWN_BROWSER = "kb"
+PROVISIONING = "pv"
 
 KINDS = {
     CLIENT_SECRET: _("a client secret"),
@@ -204,6 +205,7 @@ KINDS = {
     EMAIL_VERIFICATION: _("an email verification link"),
     PENDING_SIGN_IN: _("a pending sign-in"),
     KNOWN_BROWSER: _("a cookie of a recognized browser"),
+    PROVISIONING: _("a provisioning token of an identity provider"),
 }
 """The name of each kind of token and secret, for users."""
 

@@ -29,10 +29,13 @@ class AuditActor(Representation):
 
     type: Annotated[
         str,
-        OneOf(("user", "client", "system", "anonymous")),
-        described("`system` is the service itself, `anonymous` a caller who has not signed in."),
+        OneOf(("user", "client", "provider", "system", "anonymous")),
+        described(
+            "`provider` is an identity provider that provisions users, `system` the service itself, `anonymous` a"
+            " caller who has not signed in."
+        ),
     ]
-    id: Annotated[str | None, described("`usr_…` or `cli_…`.")]
+    id: Annotated[str | None, described("`usr_…`, `cli_…` or `idp_…`.")]
     label: Annotated[str, described("The email address or name at that time.")]
     organization_id: Annotated[str, described("Differs from the event's organization if root acted in it.")]
 

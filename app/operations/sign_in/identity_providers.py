@@ -21,7 +21,7 @@ from app.fast_path.cache import BoundedCache
 from app.fast_path.cache_invalidation import CacheStamp
 from app.fast_path.compiled_query import CompiledQuery
 from app.models.base import has_key
-from app.models.identity_provider import IdentityProvider, LinkedIdentity
+from app.models.identity_provider import IdentityProvider, LinkedIdentity, ProvisioningToken
 from app.operations.directory.lookups import get_organization_by_id, touch_organization
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.sign_in.passkeys import (
@@ -96,6 +96,17 @@ class IdentityProviderRecord(HasPublicId, Struct, frozen=True):
         return (
             f"{organization.base_url}/organizations/{organization.slug}/oauth/backchannel-logout/{self.slug}"
         )
+
+    @property
+    def scim_url(self) -> str:
+        """Return the URL below which the provider creates and changes users and groups (RFC 7644)."""
+        organization = get_organization_by_id(self.organization_id, fresh=False)
+        return scim_url_of(organization)
+
+
+def scim_url_of(organization: OrganizationSnapshot) -> str:
+    """Return the URL below which the organization's identity providers create and change users and groups."""
+    return f"{organization.base_url}/organizations/{organization.slug}/scim/v2"
 
 
 class OfferedProvider(Struct, frozen=True):
@@ -353,10 +364,11 @@ def delete_identity_provider(
 ) -> IdentityProviderRecord:
     """Delete an identity provider and the links of users to their accounts there.
 
-    Users who signed in with it stay, and so do their sessions. The links of many users are deleted in parts, after the
-    provider was disabled. If that is interrupted, it remains disabled and can be deleted again. Call it outside of a
-    transaction. Raises NotFound, Forbidden, FreshSignInRequired, PreconditionFailed, and Conflict if no user could sign
-    in then. Audit: ``identity_provider.deleted``, with many links after ``identity_provider.updated``.
+    Users who signed in with it or were provisioned by it stay, and so do their sessions. The links of many users are
+    deleted in parts, after the provider was disabled. If that is interrupted, it remains disabled and can be deleted
+    again. Call it outside of a transaction. Raises NotFound, Forbidden, FreshSignInRequired, PreconditionFailed, and
+    Conflict if no user could sign in then. Audit: ``identity_provider.deleted``, with many links after
+    ``identity_provider.updated``.
     """
     require_provider_permission(actor)
     if _has_many_links(actor, provider_id):
@@ -420,11 +432,10 @@ def _delete(actor: Actor, provider_id: str, expected_version: ExpectedVersion) -
     # Before the links, as where a user is deleted or a link removed.
     if record.is_enabled:
         delete_pending_sign_ins_with_provider(record.organization_id, record.id)
-    count_changed(
-        delete(LinkedIdentity).where(
-            LinkedIdentity.organization_id == row.organization_id, LinkedIdentity.provider_id == row.id
+    for model in (LinkedIdentity, ProvisioningToken):
+        count_changed(
+            delete(model).where(model.organization_id == row.organization_id, model.provider_id == row.id)
         )
-    )
     count_changed(delete(IdentityProvider).where(has_key(IdentityProvider, row.organization_id, row.id)))
     _invalidate(record.organization_id)
     if record.is_enabled:

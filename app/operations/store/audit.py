@@ -94,9 +94,11 @@ def record_user_event(
 
 
 def actor_public_id(actor: Actor) -> str | None:
-    """Return the actor's ``usr_…`` or ``cli_…`` id, or None for the service itself and for anonymous callers."""
+    """Return the actor's ``usr_…``, ``cli_…`` or ``idp_…`` id, or None for the service itself and anonymous callers."""
     if actor.user_id is not None:
         return public_id("usr", actor.user_id)
     if actor.client_id is not None:
         return format_client_id(actor.home_organization_id, actor.client_id)
+    if actor.provider_id is not None:
+        return public_id("idp", actor.provider_id)
     return None

@@ -50,6 +50,7 @@ from app.operations.users.provider_groups import (
     hold_provider_groups,
     needs_groups,
 )
+from app.operations.users.provisioning import find_managed_user
 from app.operations.users.sign_up import create_registered_user
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, NotFound
@@ -380,7 +381,7 @@ def _complete_first_factor(
 
 
 def _user_of(arrival: _Arrival, linked: LinkedIdentityRecord | None) -> UserSnapshot | ProviderRefused:
-    """Return the user to sign in: the linked one, the one with the same verified email, or a new one.
+    """Return the user to sign in: the linked one, one that the provider manages, who has the email, or a new one.
 
     An email that is not verified on both sides never links: whoever typed it first could read what belongs to another.
     Nor does that of a user with more permissions than every member: whoever may change settings could define a provider
@@ -390,6 +391,16 @@ def _user_of(arrival: _Arrival, linked: LinkedIdentityRecord | None) -> UserSnap
     if linked is not None:
         user = get_user(organization.id, linked.user_id)
         return user if user.status == ACTIVE else ProviderRefused("disabled")
+    managed = find_managed_user(
+        organization.id,
+        provider.id,
+        subject=identity.subject,
+        email=identity.email if identity.email_verified else None,
+    )
+    if managed is not None:
+        if has_special_role(managed):
+            return ProviderRefused("exists")
+        return managed if managed.status == ACTIVE else ProviderRefused("disabled")
     if not provider.link_users and not provider.create_users:
         return ProviderRefused("no_account")
     if identity.email is None or not identity.email_verified:

@@ -1,0 +1,277 @@
+"""Users that an identity provider creates, changes and deletes by SCIM (RFC 7644).
+
+A provider sees all users of the organization, so that it finds those who exist already, and manages whom it created or
+changed. A user is managed by one provider at most. Whoever has more permissions than a member cannot be changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from msgspec import Struct
+from sqlalchemy import ColumnElement, or_, select, update
+
+from app.extensions import db
+from app.models.base import has_key, is_same
+from app.models.identity_provider import IdentityProvider
+from app.models.user import DELETED, DISABLED, Group, GroupMember, User
+from app.operations.directory.users import USER_COLUMNS, UserSnapshot, snapshot_of
+from app.operations.sign_in.actor_access import require_manageable_user
+from app.operations.store.rows import count_rows
+from app.operations.store.transactions import count_changed, read, savepoint, transaction
+from app.operations.users.deletion import delete_user
+from app.operations.users.user_changes import add_user, update_user
+from app.operations.users.users import disable_user, parse_user_id
+from app.rules.actor import Actor
+from app.rules.errors import Conflict, FieldError, Forbidden, InvalidInput, NotFound
+from app.rules.identifiers import public_id
+from app.rules.mail.email_addresses import canonical_email
+from app.rules.versions import ExpectedVersion
+
+MAX_EXTERNAL_ID_LENGTH = 255
+MAX_USER_NAME_LENGTH = 320
+
+
+class ProvisionedUser(Struct, frozen=True):
+    """A user as a provider sees them, with (public id, name) of their groups.
+
+    ``external_id`` and ``user_name`` are its names for the user; None for the latter if that is the email.
+    """
+
+    user: UserSnapshot
+    external_id: str | None
+    user_name: str | None
+    groups: tuple[tuple[str, str], ...] = ()
+
+
+class UserSearch(Struct, frozen=True):
+    """What the users of a list have in common. None: any. ``user_name`` may be an email."""
+
+    user_id: str | None = None
+    user_name: str | None = None
+    email: str | None = None
+    external_id: str | None = None
+    is_active: bool | None = None
+
+
+def provider_of(actor: Actor) -> UUID:
+    """Return the id of the provider that the actor is. Raises Forbidden."""
+    if actor.provider_id is None:
+        raise Forbidden("Only an identity provider can provision users.")
+    return actor.provider_id
+
+
+@read
+def list_provisioned_users(
+    actor: Actor, search: UserSearch, *, offset: int = 0, limit: int = 100
+) -> tuple[int, list[ProvisionedUser]]:
+    """Return how many users match, and some of them in the order of their creation. Raises Forbidden."""
+    actor.require("users:read")
+    provider_id = provider_of(actor)
+    conditions = [User.organization_id == actor.organization_id, User.status != DELETED]
+    if search.user_id is not None:
+        try:
+            conditions.append(User.id == parse_user_id(search.user_id))
+        except NotFound:
+            return 0, []
+    if search.user_name is not None:
+        conditions.append(_has_user_name(provider_id, search.user_name))
+    if search.email is not None:
+        conditions.append(User.email_canonical == (canonical_email(search.email) or ""))
+    if search.external_id is not None:
+        conditions += [User.provisioned_by == provider_id, User.external_id == search.external_id]
+    if search.is_active is not None:
+        conditions.append(User.status != DISABLED if search.is_active else User.status == DISABLED)
+    return count_rows(select(User.id).where(*conditions)), _read(actor, conditions, offset, limit)
+
+
+@read
+def get_provisioned_user(actor: Actor, user_id: str) -> ProvisionedUser:
+    """Return the user with the id ``usr_…``. Raises Forbidden, NotFound."""
+    actor.require("users:read")
+    found = _read(
+        actor, [has_key(User, actor.organization_id, parse_user_id(user_id)), User.status != DELETED]
+    )
+    if not found:
+        raise NotFound("There is no such user.")
+    return found[0]
+
+
+@transaction
+def provision_user(
+    actor: Actor,
+    fields: Mapping[str, Any],
+    *,
+    user_name: str,
+    external_id: str | None = None,
+    is_active: bool = True,
+) -> ProvisionedUser:
+    """Create a user, who is managed by the provider that the actor is.
+
+    ``fields`` are those of ``NewUser``. Raises Forbidden, InvalidInput naming every wrong field, Conflict if the email
+    or one of the provider's names is taken. Audit: ``user.created``, ``user.disabled``.
+    """
+    user = add_user(actor, fields).user
+    _manage(actor, user, external_id, user_name)
+    if not is_active:
+        disable_user(actor, user.id)
+    return get_provisioned_user(actor, user.public_id)
+
+
+@transaction
+def update_provisioned_user(
+    actor: Actor,
+    user_id: str,
+    fields: Mapping[str, Any],
+    *,
+    user_name: str,
+    external_id: str | None,
+    expected_version: ExpectedVersion = None,
+) -> ProvisionedUser:
+    """Update the fields given of a user, who is managed by the provider that the actor is from now on.
+
+    ``fields`` are those of ``UserChange``; claims of the profile that are not given stay, None removes one. Raises and
+    audits as ``update_user``; raises Forbidden also for a user whom another provider manages.
+    """
+    user = _require_own(actor, user_id)
+    changes = dict(fields)
+    if "profile" in fields:
+        merged = {**user.profile, **fields["profile"]}
+        changes["profile"] = {name: value for name, value in merged.items() if value is not None}
+    updated = update_user(actor, user_id, changes, expected_version=expected_version).record.user
+    _manage(actor, updated, external_id, user_name)
+    return get_provisioned_user(actor, user_id)
+
+
+@transaction
+def delete_provisioned_user(actor: Actor, user_id: str, *, expected_version: ExpectedVersion = None) -> None:
+    """Delete a user whom the provider manages. Raises and audits as ``delete_user``."""
+    user = _require_own(actor, user_id, is_managed=True)
+    delete_user(actor, user.public_id, expected_version=expected_version)
+
+
+@read
+def find_managed_user(
+    organization_id: str, provider_id: UUID, *, subject: str, email: str | None
+) -> UserSnapshot | None:
+    """Return the user whom the provider manages and whose external id is ``subject``, or who has the ``email``.
+
+    Never returns someone who registered with an email address and has not verified it: it may belong to another.
+    """
+    same = [User.external_id == subject]
+    if email is not None and (canonical := canonical_email(email)) is not None:
+        same.append(User.email_canonical == canonical)
+    for condition in same:
+        row = db.session.execute(
+            select(*USER_COLUMNS).where(
+                User.organization_id == organization_id,
+                User.provisioned_by == provider_id,
+                User.made_unproven.is_(False),
+                condition,
+            )
+        ).first()
+        if row is not None:
+            return snapshot_of(row)
+    return None
+
+
+@read
+def find_managing_provider(organization_id: str, user_id: UUID) -> UUID | None:
+    """Return the provider that manages the user, or None if there is none or it was deleted."""
+    return db.session.scalar(
+        select(IdentityProvider.id)
+        .join(User, is_same(User.provisioned_by, IdentityProvider.id))
+        .where(has_key(User, organization_id, user_id))
+    )
+
+
+def check_external_id(external_id: str | None) -> None:
+    """Raise InvalidInput for a name that is too long."""
+    if external_id is not None and len(external_id.encode()) > MAX_EXTERNAL_ID_LENGTH:
+        raise InvalidInput.of(
+            [FieldError("externalId", "too_long", f"Use at most {MAX_EXTERNAL_ID_LENGTH} bytes.")]
+        )
+
+
+def _require_own(actor: Actor, user_id: str, *, is_managed: bool = False) -> UserSnapshot:
+    provider_id = provider_of(actor)
+    user = require_manageable_user(actor, parse_user_id(user_id))
+    manager = find_managing_provider(actor.organization_id, user.id)
+    if manager != provider_id and (is_managed or manager is not None):
+        raise Forbidden("This user is not managed by this identity provider.")
+    return user
+
+
+def _manage(actor: Actor, user: UserSnapshot, external_id: str | None, user_name: str) -> None:
+    check_external_id(external_id)
+    name = None if canonical_email(user_name) == user.email_canonical else user_name.lower()
+    if name is not None and len(name.encode()) > MAX_USER_NAME_LENGTH:
+        message = f"Use at most {MAX_USER_NAME_LENGTH} bytes."
+        raise InvalidInput.of([FieldError("userName", "too_long", message)])
+    taken = Conflict(
+        "Another user has this externalId or userName.", field="externalId", code="external_id_taken"
+    )
+    with savepoint(on_duplicate=taken):
+        count_changed(
+            update(User)
+            .where(has_key(User, actor.organization_id, user.id), User.status != DELETED)
+            .values(provisioned_by=provider_of(actor), external_id=external_id, user_name=name)
+        )
+
+
+def _has_user_name(provider_id: UUID, user_name: str) -> ColumnElement[bool]:
+    """Return the condition that this is the provider's name for a user, which is the email if it gave no other."""
+    is_managed = User.provisioned_by == provider_id
+    by_email = User.email_canonical == (canonical_email(user_name) or "")
+    return or_(
+        is_managed & (User.user_name == user_name.lower()),
+        by_email & or_(User.user_name.is_(None), User.provisioned_by != provider_id),
+    )
+
+
+def _read(
+    actor: Actor, conditions: Iterable[ColumnElement[bool]], offset: int = 0, limit: int = 1
+) -> list[ProvisionedUser]:
+    provider_id = provider_of(actor)
+    rows = db.session.execute(
+        select(User.provisioned_by, User.external_id, User.user_name, *USER_COLUMNS)
+        .where(*conditions)
+        .order_by(User.id)
+        .offset(offset)
+        .limit(limit)
+    ).all()
+    users = [snapshot_of(row) for row in rows]
+    groups = _groups_of(actor.organization_id, [user.id for user in users])
+    found = []
+    for user, row in zip(users, rows, strict=True):
+        is_own = row.provisioned_by == provider_id
+        found.append(
+            ProvisionedUser(
+                user,
+                external_id=row.external_id if is_own else None,
+                user_name=row.user_name if is_own else None,
+                groups=groups.get(user.id, ()),
+            )
+        )
+    return found
+
+
+def _groups_of(organization_id: str, user_ids: Sequence[UUID]) -> dict[UUID, tuple[tuple[str, str], ...]]:
+    groups: dict[UUID, tuple[tuple[str, str], ...]] = {}
+    if not user_ids:
+        return groups
+    rows = db.session.execute(
+        select(GroupMember.user_id, Group.id, Group.name)
+        .join(Group, is_same(Group.id, GroupMember.group_id))
+        .where(
+            GroupMember.organization_id == organization_id,
+            Group.organization_id == organization_id,
+            GroupMember.user_id.in_(user_ids),
+        )
+        .order_by(Group.name_key)
+    )
+    for user_id, group_id, name in rows:
+        groups[user_id] = (*groups.get(user_id, ()), (public_id("grp", group_id), name))
+    return groups
