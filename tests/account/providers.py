@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+from uuid import UUID
 
 from flask import Flask
 from sqlalchemy import select, update
@@ -12,6 +13,7 @@ from sqlalchemy import select, update
 from app.extensions import db
 from app.fast_path import cache_invalidation
 from app.models.organization import Organization
+from app.models.user import User
 from app.operations.organizations.settings import update_settings
 from app.operations.sign_in.identity_providers import update_identity_provider
 from app.operations.store.transactions import transaction
@@ -75,6 +77,17 @@ class Provider:
         def act() -> None:
             db.session.execute(update(Organization).where(Organization.id == self.acme.id).values(**values))
             cache_invalidation.invalidate(self.acme.id)
+
+        with self.app.app_context():
+            act()
+
+    def set_user(self, user_id: UUID, **values: Any) -> None:
+        """Set the values in the row of the user."""
+
+        @transaction
+        def act() -> None:
+            key = (User.organization_id == self.acme.id) & (User.id == user_id)
+            db.session.execute(update(User).where(key).values(**values))
 
         with self.app.app_context():
             act()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
+from uuid import UUID
 
 import pytest
 from flask import Flask
@@ -139,6 +140,41 @@ def test_verified_email_links_existing_user(provider: Provider, visitor: Visitor
     assert provider.sign_in(visitor).status_code == 303
     (linked,) = provider.rows(LinkedIdentity)
     assert (linked.user_id, linked.subject) == (user.id, "248289761001")
+
+
+@pytest.mark.parametrize(
+    ("columns", "role", "claims", "is_verified"),
+    [
+        ({}, "member", {}, True),
+        ({"external_id": "248289761001"}, "member", {"email_verified": False}, False),
+        ({"external_id": "another"}, "member", {"email_verified": False}, None),
+        ({"external_id": "another"}, "member", {"email": "other@acme.example"}, None),
+        # Somebody registered with the email, and may have set a password.
+        ({"made_unproven": True, "external_id": "248289761001"}, "member", {}, None),
+        ({"external_id": "248289761001"}, "auditor", {}, None),
+        ({"external_id": "248289761001", "status": "disabled"}, "member", {}, None),
+        ({"external_id": "248289761001", "provisioned_by": UUID(int=1)}, "member", {}, None),
+    ],
+)
+def test_provider_signs_in_the_users_that_it_provisioned(
+    provider: Provider,
+    visitor: Visitor,
+    make: Any,
+    columns: dict[str, Any],
+    role: str,
+    claims: dict[str, Any],
+    is_verified: bool | None,
+) -> None:
+    """Neither creating nor linking by email is on, and nobody has verified the email here."""
+    user = make.user(provider.acme, email="grace@acme.example", role=role)
+    values = {"email_verified": False, "provisioned_by": provider.record.id, **columns}
+    provider.set_user(user.id, **values)
+    provider.fake.claims |= claims
+    page = provider.sign_in(visitor)
+    assert page.status_code == (403 if is_verified is None else 303), page.text
+    assert [row.user_id for row in provider.rows(LinkedIdentity)] == [user.id] * (is_verified is not None)
+    assert [row.email_verified for row in provider.rows(User) if row.id == user.id] == [bool(is_verified)]
+    assert provider.sign_in(Visitor(provider.app)).status_code == page.status_code
 
 
 def test_disabled_user_and_too_many_answers_are_refused(provider: Provider, visitor: Visitor) -> None:

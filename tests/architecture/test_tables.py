@@ -116,6 +116,7 @@ def test_growing_tables_have_a_sweep() -> None:
         "organization_logos",  # as long as the setting that names it
         *("authenticator_apps", "recovery_codes", "passkeys", "passkey_handles"),  # as long as their users
         *("identity_providers", "linked_identities"),  # until they are deleted, and as long as their users
+        "provisioning_tokens",  # at most two of a provider
         *("audit_events", "audit_links", "audit_chains"),  # by each organization's own retention
         "view_changes",  # until they are pruned
     }

@@ -37,6 +37,7 @@ EXPORTED_TABLES = frozenset(
         "passkeys",
         "identity_providers",
         "linked_identities",
+        "provisioning_tokens",
         "role_assignments",
         "user_groups",
         "group_members",

@@ -21,7 +21,13 @@ from msgspec import Struct
 from app.models.user import ACTIVE
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.directory.snapshots import OrganizationSnapshot
-from app.operations.directory.users import UserSnapshot, find_user_by_email, get_user, hold_user
+from app.operations.directory.users import (
+    UserSnapshot,
+    find_user_by_email,
+    get_user,
+    hold_user,
+    update_user_row,
+)
 from app.operations.sign_in.actor_access import has_special_role
 from app.operations.sign_in.identity_providers import (
     IdentityProviderRecord,
@@ -350,13 +356,23 @@ def _sign_in_or_create(arrival: _Arrival) -> SignedIn | SecondStepRequired | Pro
     if isinstance(user, ProviderRefused):
         return user
     if linked is None:
-        link_identity(arrival.actor.as_user(user.id, user.email), provider, user, identity)
+        actor = arrival.actor.as_user(user.id, user.email)
+        link_identity(actor, provider, user, identity)
+        _confirm_email(actor, user, identity)
     else:
         hold_user(organization.id, user.id)
         hold_provider(provider)
         if not record_use(linked, organization.id, identity.email):
             return ProviderRefused("no_account")
     return _complete_first_factor(arrival, user, groups)
+
+
+def _confirm_email(actor: Actor, user: UserSnapshot, identity: ProviderIdentity) -> None:
+    """Mark the email of a user whom the provider created as verified, if the provider says that it is."""
+    is_same = canonical_email(identity.email or "") == user.email_canonical
+    if is_same and identity.email_verified and not user.email_verified:
+        update_user_row(user.organization_id, user.id, email_verified=True)
+        audit.record_user_event(actor, "user.email_verified", user.id, after={"email": user.email_canonical})
 
 
 def _complete_first_factor(
