@@ -182,7 +182,7 @@ def replace_user(call: _Call, user_id: str) -> Response:
 @_endpoint
 def patch_user(call: _Call, user_id: str) -> Response:
     """Change attributes of a user."""
-    patch = PatchOp[User].model_validate(_body(), scim_ctx=Context.RESOURCE_PATCH_REQUEST)
+    patch = _patch(User)
 
     def apply(before: User) -> User:
         after = before.model_copy(deep=True)
@@ -288,8 +288,7 @@ def replace_group(call: _Call, group_id: str) -> Response:
 @_endpoint
 def patch_group(call: _Call, group_id: str) -> Response:
     """Change a group. Without ``attributes``, the response is empty, because a group may have many members."""
-    patch = PatchOp[Group].model_validate(_body(), scim_ctx=Context.RESOURCE_PATCH_REQUEST)
-    others, members = split_patch(patch)
+    others, members = split_patch(_patch(Group))
 
     def attempt(expected: frozenset[int] | None) -> Response:
         found = provisioned_groups.get_provisioned_group(call.actor, group_id, with_members=False)
@@ -334,6 +333,20 @@ def _body() -> dict[str, Any]:
         raise UnsupportedMediaType(f"Send the request body as {MEDIA_TYPE}.")
     request.max_content_length = MAX_BODY_BYTES
     return load_object(request.get_data())
+
+
+def _patch(model: type[Any]) -> PatchOp[Any]:
+    """Return the operations in the body, without the ``id`` that Okta adds when it renames a group."""
+    body = _body()
+    for operation in body.get("Operations") or ():
+        if (
+            isinstance(operation, dict)
+            and isinstance(operation.get("value"), dict)
+            and not operation.get("path")
+        ):
+            operation["value"].pop("id", None)
+    patch: PatchOp[Any] = PatchOp[model].model_validate(body, scim_ctx=Context.RESOURCE_PATCH_REQUEST)  # type: ignore[valid-type]
+    return patch
 
 
 def _search(model: type[Any], sent: Mapping[str, Any]) -> SearchRequest[Any]:

@@ -12,6 +12,7 @@ from sqlalchemy import select
 from app.extensions import db
 from app.operations.sign_in.identity_providers import store_identity_provider
 from app.operations.sign_in.provisioning_tokens import create_provisioning_token
+from app.rules.identifiers import public_id
 from tests.factories import Factory
 
 MEDIA_TYPE = "application/scim+json"
@@ -42,6 +43,11 @@ class Directory:
     record: Any
     token: str
     headers: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def admin_id(self) -> str:
+        """The id of the administrator, who is a user of the organization."""
+        return public_id("usr", self.admin.user_id)
 
     @property
     def path(self) -> str:

@@ -1,0 +1,313 @@
+"""Users: what is stored of a resource, changes as Okta and Entra send them, and what a provider may not do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.models.audit import AuditEvent
+from app.models.session import Session
+from app.models.user import User
+from app.rules.identifiers import public_id
+from tests.factories import Factory
+from tests.scim.conftest import Directory, new_directory
+from tests.support.cases import each
+
+GRACE = {
+    "externalId": "00u1",
+    "name": {"givenName": "Grace", "middleName": "Brewster", "familyName": "Hopper"},
+    "displayName": "Admiral Hopper",
+    "nickName": "Amazing Grace",
+    "profileUrl": "https://acme.example/grace",
+    "locale": "en-US",
+    "timezone": "America/New_York",
+    "active": True,
+    "emails": [{"value": "grace@acme.example", "type": "work", "primary": True}],
+    "phoneNumbers": [{"value": "tel:+1-425-555-0123", "type": "work"}],
+    "addresses": [{"type": "work", "streetAddress": "1 Main St", "locality": "Arlington", "country": "US"}],
+}
+ENTERPRISE = "urn:ietf:params:scim:schemas:extension:enterprise:2.0:User"
+
+
+def user_of(directory: Directory, resource: Any) -> Any:
+    """Return the stored user of a resource."""
+    (found,) = [row for row in directory.rows(User) if public_id("usr", row.id) == resource["id"]]
+    return found
+
+
+def test_attributes_are_stored_and_returned(directory: Directory) -> None:
+    created = directory.create(
+        "grace@acme.example", **GRACE, **{ENTERPRISE: {"department": "Navy"}, "title": "x"}
+    )
+    user = user_of(directory, created)
+    assert (user.email, user.email_verified, user.password_hash) == ("grace@acme.example", False, None)
+    assert user.name == "Admiral Hopper" and user.provisioned_by == directory.record.id
+    assert user.profile == {
+        "given_name": "Grace",
+        "middle_name": "Brewster",
+        "family_name": "Hopper",
+        "nickname": "Amazing Grace",
+        "profile": "https://acme.example/grace",
+        "zoneinfo": "America/New_York",
+        "locale": "en-US",
+        "phone_number": "+14255550123",
+        "address": {"street_address": "1 Main St", "locality": "Arlington", "country": "US"},
+    }
+    assert created["meta"]["location"].endswith(f"/scim/v2/Users/{created['id']}")
+    shown = directory.send("GET", f"/Users/{created['id']}")
+    assert shown == created
+    expected = GRACE | {
+        "name": GRACE["name"] | {"formatted": "Admiral Hopper"},  # type: ignore[operator]
+        "phoneNumbers": [{"value": "+14255550123", "type": "work", "primary": True}],
+        "addresses": [GRACE["addresses"][0] | {"primary": True}],  # type: ignore[index]
+    }
+    assert {name: shown[name] for name in expected} == expected
+    assert ENTERPRISE not in shown["schemas"] and "title" not in shown
+    few = directory.send("GET", f"/Users/{created['id']}?attributes=userName,name.givenName")
+    assert few.keys() == {"schemas", "id", "userName", "name"} and few["name"] == {"givenName": "Grace"}
+
+
+def test_provider_that_finds_a_user_manages_them_from_then_on(directory: Directory, make: Factory) -> None:
+    """What it does not send stays: the claims that SCIM does not have, and the password."""
+    user = make.user(directory.organization, email="Grace@acme.example", role="member")
+    path = '/Users?filter=userName eq "grace@ACME.example"'
+    (found,) = directory.send("GET", path)["Resources"]
+    assert (
+        found["id"] == user.public_id
+        and "externalId" not in found
+        and found["userName"] == "Grace@acme.example"
+    )
+    assert directory.create("grace@acme.example", status=409)["scimType"] == "uniqueness"
+    directory.patch(f"/Users/{user.public_id}", {"op": "add", "path": "externalId", "value": "00u1"})
+    stored = user_of(directory, found)
+    assert (stored.provisioned_by, stored.external_id) == (directory.record.id, "00u1")
+    assert stored.password_hash and stored.email == "Grace@acme.example"
+    (found,) = directory.send("GET", '/Users?filter=externalId eq "00u1"')["Resources"]
+    assert found["id"] == user.public_id
+
+
+@each(
+    ("operations", "expected"),
+    [
+        # Microsoft Entra.
+        ([{"op": "Replace", "path": "active", "value": "False"}], {"active": False}),
+        (
+            [
+                {"op": "Replace", "path": "displayName", "value": "G. Hopper"},
+                {"op": "Add", "path": "name.middleName", "value": "B."},
+                {"op": "Replace", "path": f"{ENTERPRISE}:department", "value": "Navy"},
+                {"op": "Replace", "path": 'phoneNumbers[type eq "work"].value', "value": "+41 44 668 18 00"},
+            ],
+            {
+                "displayName": "G. Hopper",
+                "phoneNumbers": [{"value": "+41446681800", "type": "work", "primary": True}],
+            },
+        ),
+        (
+            [{"op": "Replace", "path": 'emails[type eq "work"].value', "value": "hopper@acme.example"}],
+            {"emails": [{"value": "hopper@acme.example", "type": "work", "primary": True}]},
+        ),
+        # Okta.
+        ([{"op": "replace", "value": {"active": False}}], {"active": False}),
+        ([{"op": "replace", "value": {"name.familyName": "Murray"}}], {"displayName": "Admiral Hopper"}),
+        # Whoever is named by the email keeps being so.
+        (
+            [{"op": "replace", "path": "userName", "value": "hopper@acme.example"}],
+            {
+                "userName": "hopper@acme.example",
+                "emails": [{"value": "hopper@acme.example", "type": "work", "primary": True}],
+            },
+        ),
+        (
+            [{"op": "replace", "path": "userName", "value": "GHopper"}],
+            {
+                "userName": "ghopper",
+                "emails": [{"value": "grace@acme.example", "type": "work", "primary": True}],
+            },
+        ),
+        ([{"op": "replace", "path": "name.formatted", "value": "Grace H."}], {"displayName": "Grace H."}),
+        ([{"op": "remove", "path": "displayName"}], {"displayName": "Admiral Hopper"}),
+        ([{"op": "remove", "path": "nickName"}], {"nickName": None}),
+        (
+            [{"op": "remove", "path": "addresses"}, {"op": "remove", "path": "phoneNumbers"}],
+            {"addresses": None},
+        ),
+        ([{"op": "remove", "path": "externalId"}], {"externalId": None}),
+    ],
+)
+def test_patch_changes_what_it_names(directory: Directory, operations: Any, expected: Any) -> None:
+    created = directory.create("grace@acme.example", **GRACE)
+    changed = directory.patch(f"/Users/{created['id']}", *operations)
+    assert {name: changed.get(name) for name in expected} == expected
+    assert directory.send("GET", f"/Users/{created['id']}") == changed
+    named = {name.split(".")[0] for name in expected} | {"meta", "name", "phoneNumbers"}
+    unnamed = {name: value for name, value in created.items() if name not in named}
+    assert {name: changed.get(name) for name in unnamed} == unnamed
+    directory.send("DELETE", f"/Users/{created['id']}", status=204)
+
+
+def test_replacement_keeps_what_would_be_dangerous_to_lose(directory: Directory) -> None:
+    created = directory.create("ghopper", **GRACE)
+    directory.patch(f"/Users/{created['id']}", {"op": "replace", "path": "active", "value": False})
+    body = {
+        "schemas": created["schemas"],
+        "userName": "ghopper",
+        "name": {"givenName": "G", "familyName": "H"},
+    }
+    replaced = directory.send("PUT", f"/Users/{created['id']}", body)
+    assert replaced["active"] is False and replaced["externalId"] == "00u1"
+    assert replaced["emails"][0]["value"] == "grace@acme.example" and replaced["displayName"] == "G H"
+    assert "nickName" not in replaced and "locale" not in replaced
+    body["active"] = True
+    assert directory.send("PUT", f"/Users/{created['id']}", body)["active"] is True
+
+
+def test_deactivation_and_another_email_end_sessions(directory: Directory, make: Factory) -> None:
+    for operation in (
+        {"op": "replace", "path": "active", "value": False},
+        {"op": "replace", "path": "userName", "value": "other@acme.example"},
+    ):
+        user = make.user(directory.organization)
+        make.sign_in(user)
+        directory.patch(f"/Users/{user.public_id}", operation)
+        assert not [row for row in directory.rows(Session) if row.user_id == user.id]
+
+
+def test_deleted_user_is_erased_and_their_names_are_free(directory: Directory) -> None:
+    created = directory.create("ghopper", **GRACE)
+    directory.send("DELETE", f"/Users/{created['id']}", status=204)
+    directory.send("DELETE", f"/Users/{created['id']}", status=404)
+    directory.send("GET", f"/Users/{created['id']}", status=404)
+    erased = user_of(directory, created)
+    assert (erased.status, erased.email, erased.external_id, erased.user_name) == ("deleted", "", None, None)
+    again = directory.create("ghopper", **GRACE)
+    assert again["id"] != created["id"]
+
+
+@each(
+    ("query", "found"),
+    [
+        ("", "abc"),
+        ('filter=userName eq "A@acme.example"', "a"),
+        ('filter=userName eq "bravo"', "b"),
+        ('filter=userName eq "b@acme.example"', ""),
+        ('filter=userName eq "nobody"', ""),
+        ('filter=emails[type eq "work"].value eq "b@acme.example"', "b"),
+        ('filter=emails[type eq "work" and value eq "b@acme.example"]', "b"),
+        ('filter=emails.value eq "b@acme.example"', "b"),
+        ('filter=emails eq "b@acme.example" and active eq true', "b"),
+        ('filter=externalId eq "B"', "b"),
+        ('filter=externalId eq "b"', ""),
+        ("filter=active eq false", "c"),
+        ('filter=id eq "nothing"', ""),
+        ("startIndex=2&count=1", "a"),
+        ("startIndex=0&count=-3", ""),
+        ("startIndex=10", ""),
+        ('filter=userName sw "a"', None),
+        ('filter=userName eq "a" or userName eq "b"', None),
+        ('filter=not (userName eq "a")', None),
+        ('filter=userName eq "a" and userName eq "b"', None),
+        ("filter=userName pr", None),
+        ("filter=userName eq", None),
+        ('filter=nothing eq "a"', None),
+        ("filter=userName eq 5", None),
+    ],
+)
+def test_lists_are_filtered_and_paged(directory: Directory, query: str, found: str | None) -> None:
+    if not directory.send("GET", '/Users?count=0&filter=externalId eq "B"')["totalResults"]:
+        directory.create("a@acme.example", externalId="A")
+        directory.create("Bravo", externalId="B", emails=[{"value": "b@acme.example"}])
+        directory.create("c@acme.example", active=False)
+    # The administrator of the organization is a user, too.
+    admin = directory.send("GET", f'/Users?filter=id eq "{directory.admin_id}"')["Resources"]
+    listed = directory.send("GET", f"/Users?{query}", status=400 if found is None else 200)
+    if found is None:
+        assert listed["scimType"] in {"invalidFilter", "invalidValue"}, listed
+        return
+    emails = [each["emails"][0]["value"] for each in listed.get("Resources", []) if each not in admin]
+    assert [email[0] for email in emails] == list(found)
+    assert listed["itemsPerPage"] == len(listed.get("Resources", []))
+
+
+@each(
+    ("attributes", "status", "scim_type", "named"),
+    [
+        ({"userName": "grace"}, 400, "invalidValue", "emails.value"),
+        ({"userName": "x@acme.example", "timezone": "Mars"}, 400, "invalidValue", "timezone"),
+        (
+            {"userName": "x@acme.example", "phoneNumbers": [{"value": "12"}]},
+            400,
+            "invalidValue",
+            "phoneNumbers",
+        ),
+        (
+            {"userName": "x@acme.example", "name": {"givenName": "x" * 300}},
+            400,
+            "invalidValue",
+            "name.givenName",
+        ),
+        ({"userName": "x@acme.example", "externalId": "x" * 256}, 400, "invalidValue", "externalId"),
+        ({"userName": "x" * 321, "emails": [{"value": "x@acme.example"}]}, 400, "invalidValue", "userName"),
+        ({"userName": "x@acme.example", "externalId": "00u1"}, 409, "uniqueness", "externalId"),
+        ({"userName": "GRACE@acme.example"}, 409, "uniqueness", "emails.value"),
+        ({"userName": "x@acme.example", "active": "maybe"}, 400, "invalidValue", "active"),
+        ({"userName": ""}, 400, "invalidValue", ""),
+        ({}, 400, "invalidValue", "userName"),
+    ],
+)
+def test_bad_attributes_are_named_and_nothing_is_stored(
+    directory: Directory, attributes: Any, status: int, scim_type: str, named: str
+) -> None:
+    if not directory.send("GET", '/Users?filter=externalId eq "00u1"')["totalResults"]:
+        directory.create("grace@acme.example", externalId="00u1")
+    before = directory.rows(User)
+    body = {"schemas": ["urn:ietf:params:scim:schemas:core:2.0:User"], **attributes}
+    refused = directory.send("POST", "/Users", body, status)
+    assert refused["scimType"] == scim_type and named.lower() in refused["detail"].lower().replace("_", ""), (
+        refused
+    )
+    assert [row.id for row in directory.rows(User)] == [row.id for row in before]
+
+
+@pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE"])
+def test_users_of_others_are_left_alone(directory: Directory, make: Factory, method: str) -> None:
+    """Administrators, users of another provider, and, to delete, users whom no provider manages."""
+    admin = make.user(directory.organization, role="admin")
+    other = new_directory(directory.app, make, directory.organization, slug="entra", name="Entra")
+    theirs = other.create("theirs@acme.example", externalId="1")
+    found = directory.send("GET", f"/Users/{theirs['id']}")
+    assert "externalId" not in found
+    at_home = make.user(directory.organization, role="member")
+    ids = [admin.public_id, theirs["id"], *([at_home.public_id] if method == "DELETE" else [])]
+    for user_id in ids:
+        body: Any = None
+        if method == "PUT":
+            body = {"schemas": found["schemas"], "userName": "new@acme.example"}
+        if method == "PATCH":
+            body = {"Operations": [{"op": "replace", "path": "active", "value": False}]}
+        refused = directory.send(method, f"/Users/{user_id}", body, 403)
+        assert refused["detail"]
+    stranger = make.user(make.organization(), role="member")
+    directory.send("GET", f"/Users/{stranger.public_id}", status=404)
+    assert {row.status for row in directory.rows(User)} == {"active"}
+
+
+def test_change_needs_the_version_that_the_caller_names(directory: Directory) -> None:
+    created = directory.create("grace@acme.example")
+    path, tag = f"/Users/{created['id']}", created["meta"]["version"]
+    body = {"schemas": created["schemas"], "userName": "grace@acme.example", "displayName": "Grace"}
+    changed = directory.send("PUT", path, body, headers={"If-Match": tag})
+    assert changed["meta"]["version"] != tag
+    directory.send("PUT", path, body | {"displayName": "G"}, 412, headers={"If-Match": tag})
+    directory.send("DELETE", path, status=412, headers={"If-Match": tag})
+    assert directory.send("GET", path)["displayName"] == "Grace"
+
+
+def test_unchanged_user_is_not_recorded(directory: Directory) -> None:
+    """Directories repeat what they sent before: the audit log and the version stay as they are."""
+    created = directory.create("grace@acme.example", **GRACE)
+    events = len(directory.rows(AuditEvent))
+    body = {name: value for name, value in created.items() if name not in {"id", "meta"}}
+    assert directory.send("PUT", f"/Users/{created['id']}", body) == created
+    assert len(directory.rows(AuditEvent)) == events
