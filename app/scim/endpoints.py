@@ -274,11 +274,12 @@ def replace_group(call: _Call, group_id: str) -> Response:
     """Replace the name and the members of a group."""
     sent = Group.model_validate(_body(), scim_ctx=Context.RESOURCE_REPLACEMENT_REQUEST)
     members = [member.value or "" for member in sent.members or ()]
+    before = provisioned_groups.get_provisioned_group(call.actor, group_id, with_members=False)
     provisioned_groups.update_provisioned_group(
         call.actor,
         group_id,
         name=sent.display_name,
-        external_id=sent.external_id,
+        external_id=sent.external_id or before.external_id,
         members=provisioned_groups.MemberChange(added=members, all_others=True),
         expected_version=expected_version(),
     )

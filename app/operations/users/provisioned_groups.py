@@ -27,7 +27,7 @@ from app.operations.users.groups import (
     record_group_event,
     update_group,
 )
-from app.operations.users.provisioning import check_external_id, provider_of
+from app.operations.users.provisioning import check_external_id, management_facts, provider_of
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, FieldError, Forbidden, InvalidInput
 from app.rules.identifiers import parse_public_id, public_id
@@ -173,14 +173,30 @@ def _require_own(actor: Actor, group_id: str, *, is_managed: bool = False) -> UU
 
 
 def _manage(actor: Actor, group_id: UUID, external_id: str | None) -> None:
+    """Store whose group this is, and the provider's name for it. Audit: ``group.updated``, if that is new."""
     check_external_id(external_id)
+    key = has_key(Group, actor.organization_id, group_id)
+    before = db.session.execute(select(Group.provisioned_by, Group.external_id).where(key)).one()
+    after = (provider_of(actor), external_id)
+    if tuple(before) == after:
+        return
     taken = Conflict("Another group has this externalId.", field="externalId", code="external_id_taken")
     with savepoint(on_duplicate=taken):
         count_changed(
             update(Group)
-            .where(has_key(Group, actor.organization_id, group_id))
-            .values(provisioned_by=provider_of(actor), external_id=external_id)
+            .where(key)
+            .values(
+                provisioned_by=after[0],
+                external_id=external_id,
+                version=Group.version + 1,
+                updated_at=clock.now(),
+            )
         )
+    facts = [
+        dict(zip(("provisioned_by", "external_id"), management_facts(*values), strict=True))
+        for values in (before, after)
+    ]
+    record_group_event(actor, "group.updated", group_id, before=facts[0], after=facts[1])
 
 
 def _read_members(actor: Actor, group: GroupRecord) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, or_, select, update
+from sqlalchemy import ColumnElement, or_, select
 
 from app.extensions import db
 from app.models.base import has_key, is_same
@@ -19,10 +19,11 @@ from app.models.identity_provider import IdentityProvider
 from app.models.user import DELETED, DISABLED, Group, GroupMember, User
 from app.operations.directory.users import USER_COLUMNS, UserSnapshot, snapshot_of
 from app.operations.sign_in.actor_access import require_manageable_user
+from app.operations.store import audit
 from app.operations.store.rows import count_rows
-from app.operations.store.transactions import count_changed, read, savepoint, transaction
+from app.operations.store.transactions import read, savepoint, transaction
 from app.operations.users.deletion import delete_user
-from app.operations.users.user_changes import add_user, update_user
+from app.operations.users.user_changes import add_user, update_unchanged_user, update_user
 from app.operations.users.users import disable_user, parse_user_id
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, FieldError, Forbidden, InvalidInput, NotFound
@@ -32,6 +33,7 @@ from app.rules.versions import ExpectedVersion
 
 MAX_EXTERNAL_ID_LENGTH = 255
 MAX_USER_NAME_LENGTH = 320
+_MANAGED = ("provisioned_by", "external_id", "user_name")
 
 
 class ProvisionedUser(Struct, frozen=True):
@@ -111,7 +113,7 @@ def provision_user(
     """Create a user, who is managed by the provider that the actor is.
 
     ``fields`` are those of ``NewUser``. Raises Forbidden, InvalidInput naming every wrong field, Conflict if the email
-    or one of the provider's names is taken. Audit: ``user.created``, ``user.disabled``.
+    or one of the provider's names is taken. Audit: ``user.created``, ``user.updated``, ``user.disabled``.
     """
     user = add_user(actor, fields).user
     _manage(actor, user, external_id, user_name)
@@ -205,20 +207,29 @@ def _require_own(actor: Actor, user_id: str, *, is_managed: bool = False) -> Use
 
 
 def _manage(actor: Actor, user: UserSnapshot, external_id: str | None, user_name: str) -> None:
+    """Store whose user this is, and the provider's names. Audit: ``user.updated``, if that is something else."""
     check_external_id(external_id)
     name = None if canonical_email(user_name) == user.email_canonical else user_name.lower()
     if name is not None and len(name.encode()) > MAX_USER_NAME_LENGTH:
         message = f"Use at most {MAX_USER_NAME_LENGTH} bytes."
         raise InvalidInput.of([FieldError("userName", "too_long", message)])
+    columns = (User.provisioned_by, User.external_id, User.user_name)
+    before = db.session.execute(select(*columns).where(has_key(User, actor.organization_id, user.id))).one()
+    after = (provider_of(actor), external_id, name)
+    if tuple(before) == after:
+        return
     taken = Conflict(
         "Another user has this externalId or userName.", field="externalId", code="external_id_taken"
     )
     with savepoint(on_duplicate=taken):
-        count_changed(
-            update(User)
-            .where(has_key(User, actor.organization_id, user.id), User.status != DELETED)
-            .values(provisioned_by=provider_of(actor), external_id=external_id, user_name=name)
-        )
+        update_unchanged_user(user, **dict(zip(_MANAGED, after, strict=True)))
+    facts = [dict(zip(_MANAGED, management_facts(*values), strict=True)) for values in (before, after)]
+    audit.record_user_event(actor, "user.updated", user.id, before=facts[0], after=facts[1])
+
+
+def management_facts(provider_id: UUID | None, *names: str | None) -> tuple[str | None, ...]:
+    """Return what the audit log says of an object's provider and its names for it."""
+    return (None if provider_id is None else public_id("idp", provider_id), *names)
 
 
 def _has_user_name(provider_id: UUID, user_name: str) -> ColumnElement[bool]:
