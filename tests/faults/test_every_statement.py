@@ -29,6 +29,7 @@ from tests.support.cut_connections import Cuts, Loss, cuttable
 from tests.support.databases import Database
 from tests.support.mail_server import Mailbox
 from tests.support.request_world import SAME_ORIGIN, ValidRequest
+from tests.support.scim_requests import ALWAYS_REFUSED
 from tests.support.stored_state import Change, StateKeeper, change_between
 from tests.support.valid_requests import Requests
 
@@ -53,6 +54,7 @@ PARTS = {
     "portal": {"portal"},
     "account": {"account", "provider_logout"},
     "protocol": set(),
+    "provisioning": {"scim"},
 }
 ONCE = {"api_v1": "api", "organization_oauth": "oauth"}
 """Blueprints whose views are those of another one."""
@@ -68,13 +70,18 @@ def is_success(answer: TestResponse) -> bool:
 def routes(app: Flask, part: str) -> set[tuple[str, str]]:
     """Return the endpoint and the method of each view of the part."""
     known: set[str] = set().union(*PARTS.values())
-    return {
-        (endpoint, method)
-        for rule in app.url_map.iter_rules()
-        for endpoint in (_once(rule.endpoint),)
-        for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}
-        if (name := endpoint.partition(".")[0]) in PARTS[part] or (part == "protocol" and name not in known)
-    } - SETUP
+    return (
+        {
+            (endpoint, method)
+            for rule in app.url_map.iter_rules()
+            for endpoint in (_once(rule.endpoint),)
+            for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}
+            if (name := endpoint.partition(".")[0]) in PARTS[part]
+            or (part == "protocol" and name not in known)
+        }
+        - SETUP
+        - ALWAYS_REFUSED
+    )
 
 
 def route_of(app: Flask, request: ValidRequest) -> tuple[str, str]:

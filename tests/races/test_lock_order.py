@@ -67,7 +67,14 @@ def test_requests_lock_rows_in_one_order(
     with closing(database.connect()) as connection, cuttable(app, LockTrace(connection.cursor())) as trace:
         assert isinstance(trace, LockTrace)
         keeper = StateKeeper(database, trace)
-        for part in (requests.management, requests.portal, requests.account, requests.protocol, None):
+        for part in (
+            requests.management,
+            requests.portal,
+            requests.account,
+            requests.protocol,
+            requests.provisioning,
+            None,
+        ):
             for request in part() if part else changes(requests):
                 keeper.read()
                 trace.request = request.name

@@ -20,6 +20,7 @@ from tests.support.matrix import BODIES
 from tests.support.pictures import PNG
 from tests.support.protocol_requests import ProtocolRequests
 from tests.support.request_world import SAME_ORIGIN, ValidRequest, cookies_of, form_of
+from tests.support.scim_requests import ScimRequests
 from tests.support.world_rows import ISSUER
 
 _VARIABLE = re.compile(r"<(?:[^:>]+:)?([^>]+)>")
@@ -86,7 +87,7 @@ FILES = {
 }
 
 
-class Requests(AccountRequests, ProtocolRequests):
+class Requests(AccountRequests, ProtocolRequests, ScimRequests):
     """Makes the requests in one organization that has everything, ``acme-corner``."""
 
     def management(self) -> Iterator[ValidRequest]:
