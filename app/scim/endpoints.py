@@ -30,7 +30,7 @@ from app.operations.users import provisioned_groups, provisioning
 from app.operations.users.provisioned_groups import GroupSearch
 from app.operations.users.provisioning import UserSearch
 from app.rules.actor import Actor
-from app.rules.errors import InvalidInput, PreconditionFailed
+from app.rules.errors import Conflict, InvalidInput, PreconditionFailed
 from app.rules.strict_json import load_object
 from app.scim import resources
 from app.scim.errors import MEDIA_TYPE, respond, scim_error
@@ -319,13 +319,13 @@ def delete_group(call: _Call, group_id: str) -> Response:
 def _repeat_if_changed(attempt: Callable[[frozenset[int] | None], Response]) -> Response:
     """Return the response of a change. Unless the caller expects a version, it is repeated when another comes first."""
     expected = expected_version()
-    for _ in range(1, _ATTEMPTS):
+    for _ in range(_ATTEMPTS):
         try:
             return attempt(expected)
-        except PreconditionFailed:
-            if expected is not None:
+        except (PreconditionFailed, Conflict) as error:
+            if expected is not None or error.code not in {PreconditionFailed.code, "busy"}:
                 raise
-    return attempt(expected)
+    raise Conflict("This was changed by several other requests at the same time. Send it again.", code="busy")
 
 
 def _body() -> dict[str, Any]:

@@ -8,14 +8,17 @@ from functools import partial
 import pytest
 from flask import Flask
 
+from app.models.audit import AuditEvent
 from app.operations.clients.clients import update_client
 from app.operations.users.app_roles import assign_app_role
 from app.operations.users.deletion import delete_user
 from app.operations.users.groups import add_member, create_group, delete_group
+from app.operations.users.provisioned_groups import MemberChange, update_provisioned_group
 from app.rules.actor import Actor
 from app.rules.errors import InvalidInput
 from tests.factories import Factory
 from tests.oauth.conftest import audited
+from tests.scim.conftest import new_directory
 from tests.support.databases import Database
 from tests.support.threads import at_once
 
@@ -54,6 +57,54 @@ def test_no_membership_outlives_its_group_or_user(
         results = at_once(app, [*adds[: CROWD // 2], end, *adds[CROWD // 2 :]])
         assert len(results) == CROWD + 1 and {"UserDeletion", "GroupRecord"} & set(results), results
     assert database.count("group_members") == 0
+
+
+def test_overlapping_batches_of_a_provider_add_each_member_once(
+    app: Flask, make: Factory, database: Database
+) -> None:
+    """A user is deleted and the group renamed at the same time."""
+    directory = new_directory(app, make, make.organization("acme"))
+    actor = directory.actor()
+    for number in range(ROUNDS):
+        users = [make.user(directory.organization).public_id for _ in range(CROWD)]
+        group = directory.group(f"Group {number}")["id"]
+        batches = [users[:8], users[4:12], users[12:2:-1], users[8:]]
+        calls = [partial(add_until_none_is_missing, actor, group, set(batch)) for batch in batches]
+        calls.append(partial(update_provisioned_group, actor, group, name=f"G {number}", external_id="g"))
+        results = at_once(app, [*calls, partial(delete_user, directory.admin, users[5])])
+        assert Counter(results) == {"NoneType": len(calls), "UserDeletion": 1}, results
+        directory.send("DELETE", f"/Groups/{group}", status=204)
+        with app.app_context():
+            actions = [
+                row.after["user"] for row in directory.rows(AuditEvent) if row.action == "group.member_added"
+            ]
+        assert set(actions) - {users[5]} >= set(users) - {users[5]} and len(actions) == len(set(actions))
+    assert database.count("group_members") == 0
+
+
+def add_until_none_is_missing(actor: Actor, group: str, users: set[str]) -> None:
+    """Add the users as a directory does, which leaves out those that it hears are unknown."""
+    try:
+        update_provisioned_group(actor, group, external_id="g", members=MemberChange(added=users))
+    except InvalidInput as refused:
+        unknown = {user for user in users if any(user in each.message for each in refused.errors)}
+        if not unknown:
+            raise
+        add_until_none_is_missing(actor, group, users - unknown)
+
+
+def test_parallel_patches_of_a_user_are_all_applied(app: Flask, make: Factory, database: Database) -> None:
+    directory = new_directory(app, make, make.organization("acme"))
+    user = f"/Users/{directory.create('grace@acme.example')['id']}"
+    for number in range(ROUNDS):
+        values = {name: f"{name} {number}" for name in ("displayName", "nickName", "name.familyName")}
+        calls = [
+            partial(directory.patch, user, {"op": "replace", "path": name, "value": value})
+            for name, value in values.items()
+        ]
+        assert at_once(app, calls) == ["dict"] * len(calls)
+        shown = directory.send("GET", user)
+        assert {**shown, "name.familyName": shown["name"]["familyName"]}.items() >= values.items()
 
 
 def add_or_refuse(boss: Actor, group: str, user: str) -> object:

@@ -10,8 +10,10 @@ from flask import Flask
 from sqlalchemy import select
 
 from app.extensions import db
+from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.sign_in.identity_providers import store_identity_provider
-from app.operations.sign_in.provisioning_tokens import create_provisioning_token
+from app.operations.sign_in.provisioning_tokens import authenticate_provisioning, create_provisioning_token
+from app.rules.actor import Actor
 from app.rules.identifiers import public_id
 from tests.factories import Factory
 
@@ -53,6 +55,12 @@ class Directory:
     def path(self) -> str:
         """The path below which the resources are."""
         return f"/organizations/{self.organization.slug}/scim/v2"
+
+    def actor(self) -> Actor:
+        """Return the actor that the token stands for."""
+        with self.app.app_context():
+            found = get_organization_by_slug(self.organization.slug)
+            return authenticate_provisioning(found, self.token, ip_address=None, request_id=None)
 
     def send(self, method: str, path: str, body: Any = None, status: int = 200, **more: Any) -> Any:
         """Send a request, require the status, and return what the response says."""
