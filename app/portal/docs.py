@@ -25,6 +25,7 @@ GUIDES: Mapping[str, Mapping[str, str]] = {
         "protect-an-api": "guides/protect-an-api.md",
         "mcp-server": "guides/mcp-server.md",
         "identity-providers": "guides/identity-providers.md",
+        "provisioning": "guides/provisioning.md",
         "migrate": "guides/migrate.md",
         "rotate-a-secret": "guides/rotate-a-secret.md",
         "revoke": "guides/revoke.md",

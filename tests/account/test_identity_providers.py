@@ -165,7 +165,7 @@ def test_provider_signs_in_the_users_that_it_provisioned(
     claims: dict[str, Any],
     is_verified: bool | None,
 ) -> None:
-    """Neither creating nor linking by email is on, and nobody has verified the email here."""
+    """IP-14: neither creating nor linking by email is on, and nobody has verified the email here."""
     user = make.user(provider.acme, email="grace@acme.example", role=role)
     values = {"email_verified": False, "provisioned_by": provider.record.id, **columns}
     provider.set_user(user.id, **values)

@@ -272,7 +272,7 @@ def test_bad_attributes_are_named_and_nothing_is_stored(
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE"])
 def test_users_of_others_are_left_alone(directory: Directory, make: Factory, method: str) -> None:
-    """Administrators, users of another provider, and, to delete, users whom no provider manages."""
+    """IP-13: administrators, users of another provider, and, to delete, users whom no provider manages."""
     admin = make.user(directory.organization, role="admin")
     other = new_directory(directory.app, make, directory.organization, slug="entra", name="Entra")
     theirs = other.create("theirs@acme.example", externalId="1")
