@@ -26,6 +26,7 @@ from scim2_models.path import CompareOperator, Comparison, LogicalExpr, LogicalO
 from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.sign_in.identity_providers import scim_url_of
 from app.operations.sign_in.provisioning_tokens import authenticate_provisioning
+from app.operations.store.audit import actor_public_id
 from app.operations.users import provisioned_groups, provisioning
 from app.operations.users.provisioned_groups import GroupSearch
 from app.operations.users.provisioning import UserSearch
@@ -69,14 +70,15 @@ def _endpoint(view: Callable[..., Response]) -> Callable[..., Response]:
             ip_address=request.remote_addr,
             request_id=request_id(),
         )
-        note(organization=found.slug, actor=actor.label)
+        note(organization=found.slug, actor=actor_public_id(actor))
         call = _Call(actor, scim_url_of(found))
         try:
             with _POLICY:
                 return view(call, **values)
         except ValidationError as error:
-            first = Error.from_validation_errors(error)[0]
-            return scim_error(first.status or 400, first.detail or "", first.scim_type)
+            errors = Error.from_validation_errors(error)
+            detail = ". ".join(each.detail for each in errors if each.detail)
+            return scim_error(errors[0].status or 400, detail, errors[0].scim_type)
         except SCIMException as error:
             return scim_error(error.status, error.detail, error.scim_type)
 
