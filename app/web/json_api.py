@@ -38,7 +38,12 @@ _HTTP_ERRORS = {
 }
 _PRESERVED_HEADERS = ("Allow", "Retry-After")
 _KEY = re.compile(r"[\x21-\x7e]{1,200}")
-_SECRETS = frozenset({"client_secret", "link", "invitation_link", "initial_access_token", "signing_secret"})
+_SECRETS = frozenset(
+    {
+        *("client_secret", "link", "invitation_link", "initial_access_token", "provisioning_token"),
+        "signing_secret",
+    }
+)
 
 
 class UnsupportedMediaType(DomainError):

@@ -156,6 +156,7 @@ PATH_ARGUMENTS: dict[str, JsonSchema] = {
     "invitation_id": _id(PublicId("inv", ""), "The invitation."),
     "provider_id": _id(PublicId("idp", ""), "The identity provider."),
     "identity_id": _id(PublicId("idn", ""), "The linked account."),
+    "provisioning_token_id": _id(PublicId("pvt", ""), "The provisioning token."),
 }
 # Of schemas that are not generated from a class with a docstring.
 DESCRIPTIONS: dict[str, str] = {

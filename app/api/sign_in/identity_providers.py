@@ -1,4 +1,4 @@
-"""Identity providers: list, create, show, update and delete them; and the accounts that a user has linked."""
+"""Identity providers, their provisioning tokens, and the accounts that a user has linked."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import Annotated
 
 from app.api.endpoints import Body, Endpoints, Shown, show_page
-from app.api.representations import CreatedAt, CreatedBy, Representation, Source, UpdatedAt
-from app.operations.sign_in import identity_providers, linked_identities
+from app.api.representations import CreatedAt, CreatedBy, Representation, Source, UpdatedAt, optional
+from app.operations.sign_in import identity_providers, linked_identities, provisioning_tokens
 from app.rules.shapes import OneOf, PublicId, described
 from app.rules.sign_in.identity_providers import STATUSES, IdentityProviderChange, NewIdentityProvider
 from app.web.bearer import ApiContext
@@ -46,9 +46,31 @@ class IdentityProvider(Representation):
             "The URL to register for back-channel logout, so that signing out there ends sessions here."
         ),
     ]
+    scim_url: Annotated[
+        str,
+        described("The base URL for SCIM 2.0, with which the provider creates and changes users and groups."),
+    ]
     created_at: CreatedAt
     created_by: CreatedBy
     updated_at: UpdatedAt
+
+
+class ProvisioningToken(Representation):
+    """A token with which an identity provider creates and changes users and groups, without its value."""
+
+    id: Annotated[str, PublicId("pvt", "provisioning token"), Source("public_id")]
+    hint: Annotated[str, described("The last four characters.")]
+    created_at: CreatedAt
+    created_by: CreatedBy
+    last_used_at: Annotated[
+        datetime | None, described("When it was last used, to the minute. Null if it never was.")
+    ]
+
+
+class CreatedProvisioningToken(ProvisioningToken):
+    """A new provisioning token."""
+
+    provisioning_token: Annotated[str, described("The token. Only this response contains it.")] = optional()
 
 
 class LinkedIdentity(Representation):
@@ -135,6 +157,51 @@ def delete_identity_provider(context: ApiContext, provider_id: str) -> object:
     return identity_providers.delete_identity_provider(
         context.actor, provider_id, expected_version=expected_version()
     )
+
+
+@endpoints.get(
+    "/identity-providers/<provider_id>/provisioning-tokens",
+    scope="settings:read",
+    returns=list[ProvisioningToken],
+)
+def list_provisioning_tokens(context: ApiContext, provider_id: str) -> object:
+    """List provisioning tokens.
+
+    The oldest first.
+    """
+    return provisioning_tokens.list_provisioning_tokens(context.actor, provider_id)
+
+
+@endpoints.post(
+    "/identity-providers/<provider_id>/provisioning-tokens",
+    scope="settings:write",
+    returns=CreatedProvisioningToken,
+    etag=False,
+    errors=(409,),
+)
+def create_provisioning_token(context: ApiContext, provider_id: str) -> object:
+    """Create a provisioning token.
+
+    With it, the provider creates, changes and deletes users and groups at `scim_url` (SCIM 2.0, RFC 7644). A provider
+    can have at most two, so that one can replace the other. Also requires `users:write` and, for a user, a recent
+    sign-in (RFC 9470).
+    """
+    new = provisioning_tokens.create_provisioning_token(context.actor, provider_id)
+    return Shown(new.record, {"provisioning_token": new.token})
+
+
+@endpoints.delete(
+    "/identity-providers/<provider_id>/provisioning-tokens/<provisioning_token_id>",
+    scope="settings:write",
+    returns=ProvisioningToken,
+)
+def delete_provisioning_token(context: ApiContext, provider_id: str, provisioning_token_id: str) -> object:
+    """Delete a provisioning token.
+
+    It is rejected from now on. Users and groups that were created with it stay. Also requires `users:write` and, for a
+    user, a recent sign-in (RFC 9470).
+    """
+    return provisioning_tokens.delete_provisioning_token(context.actor, provider_id, provisioning_token_id)
 
 
 @_of_users.get("/users/<user_id>/linked-identities", scope="users:read", returns=list[LinkedIdentity])

@@ -20,6 +20,7 @@ from app.extensions import db
 from app.models.base import has_key
 from app.models.client import ClientRegistration, Credential, RegistrationToken
 from app.models.grant import AuthorizationCode, AuthorizationRequest
+from app.models.identity_provider import ProvisioningToken
 from app.models.second_factor import PendingSignIn
 from app.models.session import KnownBrowser, Session
 from app.models.token import DeviceCode, PushedRequest
@@ -177,6 +178,29 @@ def _revoke_registration_access_token(actor: Actor, token: str) -> RevokedSecret
     )
 
 
+def _delete_provisioning_token(actor: Actor, token: str) -> RevokedSecret | None:
+    row = db.session.execute(
+        select(ProvisioningToken.id, ProvisioningToken.provider_id).where(
+            _is_named(actor, ProvisioningToken, token)
+        )
+    ).first()
+    if row is None:
+        return None
+    if (
+        count_changed(
+            delete(ProvisioningToken).where(has_key(ProvisioningToken, actor.organization_id, row.id))
+        )
+        != 1
+    ):
+        return None
+    return RevokedSecret(
+        lazy_gettext("A provisioning token of an identity provider"),
+        "provisioning_token",
+        public_id("pvt", row.id),
+        facts={"provider": public_id("idp", row.provider_id)},
+    )
+
+
 def _revoke_invitation(actor: Actor, token: str) -> RevokedSecret | None:
     condition = (
         _is_named(actor, Invitation, token)
@@ -231,6 +255,7 @@ _REVOCATIONS: Mapping[str, Callable[[Actor, str], RevokedSecret | None]] = {
     identifiers.SESSION: _revoke_session,
     identifiers.INITIAL_ACCESS: _revoke_initial_access_token,
     identifiers.REGISTRATION_ACCESS: _revoke_registration_access_token,
+    identifiers.PROVISIONING: _delete_provisioning_token,
     identifiers.INVITATION: _revoke_invitation,
     identifiers.PASSWORD_RESET: _revoke_account_link,
     identifiers.EMAIL_VERIFICATION: _revoke_account_link,
