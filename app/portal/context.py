@@ -445,6 +445,7 @@ _NOTICES = {
         "Identity provider added. Register its redirect URI at the provider."
     ),
     "identity-provider-deleted": lazy_gettext("Identity provider deleted. Its links to users were removed."),
+    "provisioning-token-deleted": lazy_gettext("Token deleted. The provider can no longer use it."),
     "identity-unlinked": lazy_gettext("Account unlinked. The user is signed out everywhere."),
     "role-removed": lazy_gettext("Role deleted."),
     "organization-created": lazy_gettext("Organization created. It is ready to use."),

@@ -20,7 +20,7 @@ from app.operations.users.groups import (
     update_group,
 )
 from app.portal.context import Confirmation, PageResponse, PortalContext, Undo, portal_page, search_query
-from app.portal.users import identified_by
+from app.portal.users import identified_by, managing_provider
 from app.rules.errors import Conflict, InvalidInput
 from app.web.forms import (
     CODE,
@@ -125,7 +125,13 @@ def group_page(context: PortalContext, group_id: str) -> PageResponse:
     page = list_members(context.actor, slug, group_id, context.page_request(), query=query or None)
     providers = find_provider_names(context.organization.id) if group.provider_groups else {}
     return context.render(
-        "portal/groups/show.html", form=form, group=group, page=page, query=query, providers=providers
+        "portal/groups/show.html",
+        form=form,
+        group=group,
+        manager=managing_provider(context, group.provisioned_by),
+        page=page,
+        query=query,
+        providers=providers,
     )
 
 

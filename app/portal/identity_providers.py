@@ -1,9 +1,10 @@
-"""Identity providers: the list, one with its redirect URI, its form, and its deletion."""
+"""Identity providers: the list, one with its URLs and provisioning tokens, its form, and its deletion."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from flask import redirect, request
 from werkzeug.wrappers import Response as BaseResponse
 from wtforms import BooleanField, PasswordField, StringField, URLField
 from wtforms.validators import InputRequired, Length, Optional
@@ -19,9 +20,15 @@ from app.operations.sign_in.identity_providers import (
     require_provider_permission,
     update_identity_provider,
 )
+from app.operations.sign_in.provisioning_tokens import (
+    MAX_TOKENS_PER_PROVIDER,
+    create_provisioning_token,
+    delete_provisioning_token,
+    list_provisioning_tokens,
+)
 from app.operations.store.rows import PageRequest
 from app.portal.context import Confirmation, PageResponse, PortalContext, portal_page
-from app.rules.errors import Conflict, InvalidInput
+from app.rules.errors import Conflict, InvalidInput, NotFound
 from app.rules.sign_in.identity_providers import DEFAULT_GROUPS_CLAIM, DEFAULT_SCOPES, DISABLED, ENABLED
 from app.web.forms import CODE, PageForm, StringListField, VersionField, plain_text_field
 from app.web.languages import gettext, lazy_gettext
@@ -159,6 +166,58 @@ def identity_provider_new(context: PortalContext) -> PageResponse:
 @portal_page("/identity-providers/<provider_id>", "GET")
 def identity_provider_page(context: PortalContext, provider_id: str) -> PageResponse:
     """Show one identity provider."""
+    return _provider_page(context, provider_id)
+
+
+@portal_page("/identity-providers/<provider_id>/provisioning-tokens", "GET", "POST")
+def provisioning_token_new(context: PortalContext, provider_id: str) -> PageResponse:
+    """Create a provisioning token, which the provider's page shows once.
+
+    Requires a fresh sign-in, which leads back to the provider's page.
+    """
+    require_provider_permission(context.actor)
+    provider = get_identity_provider(context.actor, provider_id)
+    path = f"/identity-providers/{provider.public_id}"
+    if request.method != "POST":
+        return redirect(context.url(path), 303)
+    try:
+        made = create_provisioning_token(context.actor, provider_id)
+    except Conflict as error:
+        return _provider_page(context, provider_id, error)
+    return context.done(path, kind="provisioning_token", name=provider.name, secret=made.token)
+
+
+@portal_page(
+    "/identity-providers/<provider_id>/provisioning-tokens/<provisioning_token_id>/delete", "GET", "POST"
+)
+def provisioning_token_delete(
+    context: PortalContext, provider_id: str, provisioning_token_id: str
+) -> PageResponse:
+    """Confirm and delete a provisioning token. Requires a fresh sign-in."""
+    require_provider_permission(context.actor)
+    provider = get_identity_provider(context.actor, provider_id)
+    tokens = list_provisioning_tokens(context.actor, provider_id)
+    found = next((each for each in tokens if each.public_id == provisioning_token_id), None)
+    if found is None:
+        raise NotFound(lazy_gettext("This token was deleted."))
+    impact = (
+        gettext("%(name)s can no longer manage users and groups with this token.", name=provider.name),
+        gettext("The users and groups stay."),
+    )
+    return context.confirm_change(
+        Confirmation(
+            gettext("Delete the token that ends with %(hint)s?", hint=found.hint),
+            gettext("Delete token"),
+            _parents(provider),
+            impact,
+        ),
+        lambda: delete_provisioning_token(context.actor, provider_id, provisioning_token_id),
+        f"/identity-providers/{provider.public_id}",
+        "provisioning-token-deleted",
+    )
+
+
+def _provider_page(context: PortalContext, provider_id: str, error: Conflict | None = None) -> BaseResponse:
     provider = get_identity_provider(context.actor, provider_id)
     failure = None
     if context.actor.has_permission("audit:read"):
@@ -170,7 +229,14 @@ def identity_provider_page(context: PortalContext, provider_id: str) -> PageResp
         }
         page = list_audit_events(context.actor, PageRequest(limit=1), filters=filters)
         failure = page.items[0] if page.items else None
-    return context.render("portal/identity_providers/show.html", provider=provider, failure=failure)
+    return context.render(
+        "portal/identity_providers/show.html",
+        provider=provider,
+        failure=failure,
+        tokens=list_provisioning_tokens(context.actor, provider_id),
+        max_tokens=MAX_TOKENS_PER_PROVIDER,
+        error=error,
+    )
 
 
 @portal_page("/identity-providers/<provider_id>/edit", "GET", "POST")
@@ -207,16 +273,20 @@ def identity_provider_delete(context: PortalContext, provider_id: str) -> PageRe
         Confirmation(
             gettext("Delete %(name)s?", name=provider.name),
             gettext("Delete identity provider"),
-            (
-                (gettext("Identity providers"), "/identity-providers"),
-                (provider.name, f"/identity-providers/{provider_id}"),
-            ),
+            _parents(provider),
             impact,
             gettext("To stop sign-ins for a while, disable the identity provider instead."),
         ),
         lambda: delete_identity_provider(context.actor, provider_id),
         "/identity-providers",
         "identity-provider-deleted",
+    )
+
+
+def _parents(provider: IdentityProviderRecord) -> tuple[tuple[str, str], ...]:
+    return (
+        (gettext("Identity providers"), "/identity-providers"),
+        (provider.name, f"/identity-providers/{provider.public_id}"),
     )
 
 

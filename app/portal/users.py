@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 from flask import redirect, request
 
 from app.operations.directory.users import UserSnapshot
@@ -14,6 +16,7 @@ from app.operations.users.factor_resets import list_user_factors, reset_user_fac
 from app.operations.users.groups import list_groups_of_user
 from app.operations.users.invitations import list_invitations
 from app.operations.users.password_resets import can_email_reset_links
+from app.operations.users.provisioning import find_managing_provider
 from app.operations.users.registrations import count_registrations, list_registrations
 from app.operations.users.sign_up import next_registration_step
 from app.operations.users.user_changes import (
@@ -30,6 +33,7 @@ from app.portal.context import Confirmation, PageResponse, PortalContext, Undo, 
 from app.rules.directory.attributes import attributes_of
 from app.rules.directory.permissions import effective_roles
 from app.rules.errors import Conflict, NotFound
+from app.rules.identifiers import public_id
 from app.rules.sign_in.browser_names import browser_name
 from app.rules.users.profile import STATUSES
 from app.web.forms import TypedConfirmationForm
@@ -344,12 +348,22 @@ def _user_page(context: PortalContext, user_id: str, error: Conflict | None = No
         sessions=[(session, translate(browser_name(session.user_agent))) for session in sessions],
         factors=list_user_factors(context.actor, user_id),
         identities=list_user_identities(context.actor, user_id),
+        manager=managing_provider(context, find_managing_provider(context.organization.id, record.user.id)),
         apps=list_user_consents(context.actor, user_id)
         if context.actor.has_permission("consents:read")
         else None,
         emails_reset_link=can_email_reset_links(context.organization),
         error=error,
     )
+
+
+def managing_provider(context: PortalContext, provider_id: UUID | None) -> tuple[str, str] | None:
+    """Return the public id and the name of the identity provider that manages a user or group, if it exists."""
+    if provider_id is None:
+        return None
+    found = public_id("idp", provider_id)
+    name = find_provider_names(context.organization.id).get(found)
+    return None if name is None else (found, name)
 
 
 def _registrations_page(context: PortalContext, error: Conflict | None = None) -> PageResponse:

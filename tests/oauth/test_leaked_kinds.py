@@ -18,6 +18,7 @@ from tests.oauth.conftest import Flow, audited
 from tests.oauth.device import Device
 from tests.oauth.test_leak_reports import report
 from tests.oauth.test_pushed_requests import bring, pushed
+from tests.scim.conftest import new_directory
 from tests.support.databases import Database
 from tests.support.registering import register
 
@@ -88,6 +89,12 @@ def registration_access(flow: Flow, make: Factory) -> Case:
     return Case(token, lambda: flow.http.get(path, headers=bearer_header(token)).status_code == 200)
 
 
+def provisioning(flow: Flow, make: Factory) -> Case:
+    directory = new_directory(flow.app, make, flow.organization)
+    path, headers = f"{directory.path}/Users", bearer_header(directory.token)
+    return Case(directory.token, lambda: flow.http.get(path, headers=headers).status_code == 200)
+
+
 def invitation(flow: Flow, make: Factory) -> Case:
     with flow.app.app_context():
         link = create_invitation(
@@ -138,6 +145,7 @@ CASES: dict[str, Callable[[Flow, Factory], Case]] = {
     "session": session,
     "initial access token": initial_access,
     "registration access token": registration_access,
+    "provisioning token": provisioning,
     "invitation": invitation,
     "password reset": password_reset,
     "authorization code": authorization_code,

@@ -214,7 +214,8 @@ NOT_REPEATED = """
     identity.linked identity_provider.created identity_provider.failed invitation.accepted invitation.created
     invitation.revoked mail.delayed
     mail.refused mail.tested organization.exported organization.updated passkey.counter_went_back passkey.registered
-    passkey.renamed playground.request_sent playground.started recovery_code.used recovery_codes.renewed
+    passkey.renamed playground.request_sent playground.started provisioning_token.created provisioning_token.deleted
+    recovery_code.used recovery_codes.renewed
     refresh_token.reused registration_token.created
     registration_token.revoked resource.defined scope.added second_factor.added second_factor.failed session.ended
     session.ended_by_provider session.others_ended session.started sign_in.failed

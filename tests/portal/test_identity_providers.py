@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 from flask import Flask
 
-from app.operations.sign_in.identity_providers import clear_cached_providers
+from app.operations.organizations.roles import create_role
+from app.operations.sign_in.identity_providers import clear_cached_providers, update_identity_provider
 from app.operations.store import audit
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
+from tests.scim.conftest import new_directory
 from tests.support.databases import Database
 from tests.support.https_server import reaching
 from tests.support.identity_provider import CLIENT_SECRET, FakeProvider, identity_provider
@@ -59,6 +61,7 @@ def test_provider_is_added_changed_and_deleted(
     assert "Register its redirect URI" in ada.text
     assert pattern.replace("NAME", "example") in ada.text and fake.issuer in ada.text
     assert "get one when they first sign in" in ada.text and "take over" not in ada.text
+    assert f"{acme.base_url}/organizations/acme/scim/v2" in ada.text and "No tokens yet." in ada.text
     assert "Last failed sign-in" not in ada.text
     with app.app_context():
         record_failure(make.system(acme), address.rpartition("/")[2])
@@ -143,6 +146,7 @@ def test_reader_sees_no_buttons(
     assert page.status_code == (200 if sees else 403)
     if sees:
         assert "Redirect URI" in page.text and "Delete" not in page.text and "Edit" not in reader.text
+        assert "SCIM" in page.text and "Create token" not in page.text
         assert "Add an identity provider" not in reader.get(URL).text
         assert reader.get(f"{URL}/new").status_code == 403
 
@@ -150,9 +154,63 @@ def test_reader_sees_no_buttons(
 def test_forms_require_fresh_sign_in(ada: Any, fake: FakeProvider, database: Database) -> None:
     address = added(ada, fake)
     database.query("UPDATE sessions SET authenticated_at = '2026-01-01 00:00:00'")
-    for path in (f"{URL}/new", f"{address}/edit", f"{address}/delete"):
+    tokens = f"{address}/provisioning-tokens"
+    for path in (f"{URL}/new", f"{address}/edit", f"{address}/delete", tokens):
         answer = ada.get(path)
         assert answer.status_code == 303 and "reauthenticate=1" in answer.headers["Location"]
+    ada.get(address)
+    assert "reauthenticate=1" in ada.send(tokens).headers["Location"]
+    assert database.count("provisioning_tokens") == 0
+
+
+def test_provisioning_token_is_shown_once_and_deleted(
+    app: Flask, make: Any, acme: Any, ada: Any, database: Database
+) -> None:
+    with app.app_context():
+        provider, _ = linked(make.actor(acme), "example", make.user(acme).public_id)
+    address = f"{URL}/{provider}"
+    tokens = f"{address}/provisioning-tokens"
+    ada.get(address)
+    page = ada.submit(tokens)
+    token = re.search(r"gth_pv_[\w-]{59}", page.text)
+    assert token and "Anyone with the token can create" in ada.text and "never" in ada.text
+    page = ada.get(address)
+    assert token[0] not in page.text and f"••••{token[0][-12:-8]}" in page.text and "hidden now" in ada.text
+    ada.submit(tokens)
+    assert "Create token" not in ada.get(address).text
+    refused = ada.send(tokens)
+    assert refused.status_code == 409 and "has at most 2 provisioning tokens" in ada.text
+    with app.app_context():
+        update_identity_provider(make.actor(acme), provider, {"status": "disabled"})
+    ada.get(address)
+    assert "The provider is disabled, so its tokens are rejected." in ada.text
+    link = re.search(rf"{tokens}/pvt_[0-9a-z]{{26}}/delete", ada.page.text)
+    assert link, ada.page.text
+    ada.get(link[0])
+    assert f"Delete the token that ends with {token[0][-12:-8]}?" in ada.text
+    ada.submit(link[0])
+    assert "Token deleted." in ada.text and database.count("provisioning_tokens") == 1
+    assert ada.get(link[0]).status_code == 404
+
+
+def test_user_and_group_name_the_provider_that_manages_them(
+    app: Flask, make: Any, acme: Any, ada: Any, portal_user: Callable[..., Any]
+) -> None:
+    directory = new_directory(app, make, acme)
+    pages = (
+        f"/users/{directory.create('ben@orchard.example')['id']}",
+        f"/groups/{directory.group('Pickers')['id']}",
+    )
+    with app.app_context():
+        create_role(make.actor(acme), {"id": "support", "permissions": ["users:read"]})
+    support = portal_user(acme, "support")
+    link = f'{URL}/{directory.record.public_id}"'
+    for path in pages:
+        assert link in ada.get(path).text and "Managed by Okta" in ada.text
+        assert link not in support.get(path).text and "Managed by Okta" in support.text
+    assert "Managed by" not in ada.get(f"/users/{ada.user.public_id}").text
+    ada.submit(f"{URL}/{directory.record.public_id}/delete")
+    assert not [path for path in pages if "Managed by" in ada.get(path).text]
 
 
 def test_id_in_the_search_leads_to_the_provider(ada: Any, fake: FakeProvider) -> None:

@@ -111,6 +111,7 @@ def test_reloading_the_result_of_a_form_changes_nothing_and_shows_no_secret_agai
             "portal.new_secret",
             "portal.reveal",
             "portal.registration_tokens",
+            "portal.provisioning_token_new",
             "portal.webhook_new",
             "portal.webhook_secret",
         },

@@ -55,7 +55,7 @@ PUBLIC = {
 }
 # Endpoints without a management token: they have other authentication or are public.
 WIRE = re.compile(
-    r"(oauth|organization_oauth|provider_logout|discovery)\..+|(api|api_v1)\.get_openapi|api_v1_only\.revoke_token"
+    r"(oauth|organization_oauth|provider_logout|discovery|scim)\..+|(api|api_v1)\.get_openapi|api_v1_only\.revoke_token"
 )
 # Covered by the matrix of the management API.
 MANAGEMENT = re.compile(r"(api|api_v1)\..+")
@@ -126,6 +126,7 @@ def path_of(pattern: str, corner: Corner, slug: str = SLUG) -> str:
         "delivery_id": corner.ids["deliveryId"],
         "provider_id": corner.ids["providerId"],
         "identity_id": corner.ids["identityId"],
+        "provisioning_token_id": corner.ids["provisioningTokenId"],
         "user_id": corner.ids["userId"],
         "assignment_id": corner.ids["assignmentId"],
         "group_id": corner.ids["groupId"],

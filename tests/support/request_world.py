@@ -170,7 +170,9 @@ class RequestWorld:
             _, session = start_session(self.organization, self.secured.id)
             user = self.secured.public_id
             self.spare_provider, _ = world_rows.linked(actor, "spare", user)
-            self.ids["providerId"], self.ids["identityId"] = world_rows.linked(actor, "used", user)
+            provider, self.ids["identityId"] = world_rows.linked(actor, "used", user)
+            self.ids["providerId"] = provider
+            self.ids["provisioningTokenId"] = world_rows.provisioning_token(actor, provider)
         self.ids["sessionId"] = public_id("ses", session)
 
     def signed_in(

@@ -167,6 +167,7 @@ class Requests(AccountRequests, ProtocolRequests, ScimRequests):
             "delivery_id": ids["deliveryId"],
             "provider_id": ids["providerId"],
             "identity_id": ids["identityId"],
+            "provisioning_token_id": ids["provisioningTokenId"],
             "user_id": ids["userId"],
             "assignment_id": ids["assignmentId"],
             "group_id": ids["groupId"],

@@ -35,6 +35,7 @@ from tests.support.world_rows import (
     granted,
     issued,
     linked,
+    provisioning_token,
     refused,
     registered,
     told,
@@ -84,6 +85,7 @@ def absent(corner: Corner) -> dict[str, str]:
         "provider": "never-was",
         "providerId": public_id("idp", new_id()),
         "identityId": public_id("idn", new_id()),
+        "provisioningTokenId": public_id("pvt", new_id()),
         "userId": public_id("usr", new_id()),
         "groupId": public_id("grp", new_id()),
         "assignmentId": public_id("ara", new_id()),
@@ -139,6 +141,7 @@ def ended(app: Flask, make: Factory, corner: Corner) -> dict[str, str]:
         silent, heard = told(actor)
         webhooks.delete_webhook(actor, silent)
         removed_provider, _ = linked(actor, "gone", make.user(corner.organization).public_id)
+        removed_token = provisioning_token(actor, removed_provider)
         identity_providers.delete_identity_provider(actor, removed_provider)
         unlinking = make.user(corner.organization).public_id
         left, unlinked = linked(actor, "unlinked", unlinking)
@@ -177,6 +180,7 @@ def ended(app: Flask, make: Factory, corner: Corner) -> dict[str, str]:
         "deliveryId": heard,
         "providerId": removed_provider,
         "identityId": unlinked,
+        "provisioningTokenId": removed_token,
         # Removed by retention.
         "auditEventId": public_id("evt", new_id()),
         "failedRequestId": lapsed,
@@ -225,6 +229,7 @@ def _corner(app: Flask, make: Factory, slug: str) -> Corner:
         status_list, _ = status_lists.take_index(organization)
         webhook, delivery = told(make.actor(organization))
         provider, identity = linked(make.actor(organization), "example", member.public_id)
+        provisioning = provisioning_token(make.actor(organization), provider)
         waiting = registered(organization, f"waiting@{slug}.example")
         roles.create_role(make.actor(organization), {"id": slug, "permissions": []})
         make.user(organization, email="picker@example.com")
@@ -255,6 +260,7 @@ def _corner(app: Flask, make: Factory, slug: str) -> Corner:
         "provider": "example",
         "providerId": provider,
         "identityId": identity,
+        "provisioningTokenId": provisioning,
         "userId": member.public_id,
         "groupId": group,
         "assignmentId": assignment,

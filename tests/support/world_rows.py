@@ -19,7 +19,7 @@ from app.models.user import Registration
 from app.operations.audit import failed_requests, webhook_deliveries, webhooks
 from app.operations.audit.failed_requests import RejectedRequest
 from app.operations.directory.lookups import OrganizationSnapshot
-from app.operations.sign_in import identity_providers, provider_metadata
+from app.operations.sign_in import identity_providers, provider_metadata, provisioning_tokens
 from app.operations.sign_in.identity_providers import IdentityProviderRecord
 from app.operations.sign_in.provider_metadata import Published
 from app.operations.store import clock
@@ -77,6 +77,11 @@ def linked(actor: Actor, slug: str, user_id: str) -> tuple[str, str]:
     owner = parse_public_id("usr", user_id)
     assert owner is not None
     return provider.public_id, linked_to(provider, owner, slug)
+
+
+def provisioning_token(actor: Actor, provider_id: str) -> str:
+    """Create a provisioning token of the provider and return its id."""
+    return provisioning_tokens.create_provisioning_token(actor, provider_id).record.public_id
 
 
 def linked_to(provider: IdentityProviderRecord, user_id: UUID, subject: str) -> str:

@@ -43,7 +43,7 @@ FILTERS: Filters = {
     "action": text_filter(
         "An action such as `client.registered`, or its beginning: `client` matches `client.…`."
     ),
-    "actor": text_filter("Done by this user or client: `usr_…`, `cli_…`."),
+    "actor": text_filter("Done by this user, client or identity provider: `usr_…`, `cli_…`, `idp_…`."),
     "target": text_filter("Done to the object with this ID."),
     "ip_address": text_filter("From exactly this IP address."),
     "since": time_filter("At or after this time (RFC 3339)."),

@@ -41,6 +41,7 @@ from app.operations.organizations.administrators import add_administrator
 from app.operations.organizations.organizations import insert_organization
 from app.operations.sign_in import identity_providers
 from app.operations.sign_in.passwords import hash_new_password
+from app.operations.sign_in.provisioning_tokens import create_provisioning_token
 from app.operations.sign_in.sessions import find_session
 from app.operations.sign_in.sign_in import Browser, SignedIn, sign_in
 from app.operations.store import clock
@@ -109,6 +110,7 @@ def create_pending_items(
     )
     import_uploads.confirm_upload(actor, upload, is_dry_run=True)
     provider_id, identity_id = _create_identity(actor, marker, session.user_id)
+    token = create_provisioning_token(actor, provider_id)
     webhook_id, delivery_id = _create_webhook(actor, marker)
     holder = {"user_id": public_id("usr", session.user_id)}
     group = groups.create_group(actor, organization.slug, {"name": marker})
@@ -126,6 +128,7 @@ def create_pending_items(
         "revocationId": receipt.public_id or "",
         "providerId": provider_id,
         "identityId": identity_id,
+        "provisioningTokenId": token.record.public_id,
         "importId": public_id("imp", upload.id),
         "webhookId": webhook_id,
         "deliveryId": delivery_id,

@@ -115,12 +115,16 @@ class NewMember(Shape):
 
 
 class GroupRecord(HasPublicId, GroupFields, frozen=True, kw_only=True):
-    """A group. ``organization_slug`` is the organization's public id, ``members`` their number."""
+    """A group. ``organization_slug`` is the organization's public id, ``members`` their number.
+
+    ``provisioned_by`` is the identity provider that manages it, which may have been deleted since.
+    """
 
     id_prefix = "grp"
     id: UUID
     organization_slug: str
     provider_groups: tuple[Mapping[str, str], ...]
+    provisioned_by: UUID | None
     version: int
     created_at: datetime
     created_by: str | None

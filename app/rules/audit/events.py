@@ -92,6 +92,8 @@ EVENT_TYPES: Mapping[str, str] = {
     "passkey.renamed": lazy_gettext("A passkey was renamed."),
     "playground.request_sent": lazy_gettext("A developer sent a request as a client in the playground."),
     "playground.started": lazy_gettext("A developer began to try a client in the playground."),
+    "provisioning_token.created": lazy_gettext("A provisioning token of an identity provider was created."),
+    "provisioning_token.deleted": lazy_gettext("A provisioning token of an identity provider was deleted."),
     "recovery_code.used": lazy_gettext("A recovery code was used."),
     "recovery_codes.renewed": lazy_gettext("A user generated new recovery codes."),
     "refresh_token.reused": lazy_gettext("A refresh token was reused, and the grant was revoked."),

@@ -66,6 +66,7 @@ def test_provider_is_created_read_updated_and_deleted(
         "status": "enabled",
         "redirect_uri": f"{acme.base_url}/organizations/acme/login/with/example/callback",
         "backchannel_logout_uri": f"{acme.base_url}/organizations/acme/oauth/backchannel-logout/example",
+        "scim_url": f"{acme.base_url}/organizations/acme/scim/v2",
         **dict.fromkeys(("created_at", "created_by", "updated_at"), 0),
     }
     assert http.get(URL, headers=token).get_json()["data"] == [data]
@@ -109,6 +110,41 @@ def test_client_secret_is_in_no_response_event_or_log(
     ]
     assert not [text for text in shown + stored for one in (secret, another) if one in text]
     assert database.count(IdentityProvider.__tablename__) == 0
+
+
+def test_provisioning_token_is_shown_once_and_deleted(
+    app: Flask, http: FlaskClient, token: dict[str, str], make: Factory, acme: Any, database: Database
+) -> None:
+    with app.app_context():
+        actor = make.actor(acme)
+        providers = [linked(actor, slug, make.user(acme).public_id)[0] for slug in ("one", "two")]
+    address, other = (f"{URL}/{provider}/provisioning-tokens" for provider in providers)
+    assert http.get(address, headers=token).get_json()["data"] == []
+    created = http.post(address, headers=token | {"Idempotency-Key": "one"})
+    assert created.status_code == 201, created.text
+    data = created.get_json()["data"]
+    value = data.pop("provisioning_token")
+    assert data | {"id": 0, "created_at": 0, "created_by": 0} == {
+        **dict.fromkeys(("id", "created_at", "created_by"), 0),
+        "hint": value[-12:-8],
+        "last_used_at": None,
+    }
+    repeated = http.post(address, headers=token | {"Idempotency-Key": "one"}).get_json()
+    assert (repeated["data"], repeated["meta"]) == (data, {"repeated": True})
+    stored = [repr(database.query(f"SELECT * FROM {name}")) for name in ("audit_events", "idempotency_keys")]
+    assert not [text for text in stored if value in text]
+    scim = http.get(f"/organizations/{acme.slug}/scim/v2/Users", headers=bearer_header(value))
+    assert scim.status_code == 200
+    [shown] = http.get(address, headers=token).get_json()["data"]
+    assert shown | {"last_used_at": None} == data and shown["last_used_at"]
+    assert http.post(address, headers=token).status_code == 201
+    refused = http.post(address, headers=token)
+    assert (refused.status_code, refused.get_json()["error"]) == (409, "too_many_tokens")
+    assert http.delete(f"{other}/{data['id']}", headers=token).status_code == 404
+    assert http.delete(f"{address}/{data['id']}", headers=token).get_json()["data"] == shown
+    assert http.delete(f"{address}/{data['id']}", headers=token).status_code == 404
+    rejected = http.get(f"/organizations/{acme.slug}/scim/v2/Users", headers=bearer_header(value))
+    assert rejected.status_code == 401
 
 
 @each(
@@ -217,9 +253,15 @@ def test_administrator_needs_a_recent_sign_in(
     own = bearer_header(user_token(app, make, make.user(acme, role="admin")))
     address = made(http, own, fake).headers["Location"]
     asked = len(fake.server.requests)
+    tokens = f"{address}/provisioning-tokens"
+    made_token = http.post(tokens, headers=own).get_json()["data"]["id"]
     database.query("UPDATE grants SET auth_time = '2026-01-01 00:00:00'")
-    for method, path in (("POST", URL), ("PUT", address), ("DELETE", address)):
-        body = None if method == "DELETE" else fake.fields
+    calls = (
+        *(("POST", URL), ("PUT", address), ("POST", tokens)),
+        *(("DELETE", f"{tokens}/{made_token}"), ("DELETE", address)),
+    )
+    for method, path in calls:
+        body = None if method == "DELETE" or path == tokens else fake.fields
         answer = http.open(path, method=method, json=body, headers=own)
         assert answer.status_code == 401, (method, answer.text)
         assert "insufficient_user_authentication" in answer.headers["WWW-Authenticate"]
@@ -262,7 +304,12 @@ def test_changes_need_the_permission_to_change_users_too(
     address = made(http, token, fake).headers["Location"]
     weak = bearer_header(make.bearer(acme, "settings:read", "settings:write"))
     assert http.get(address, headers=weak).status_code == 200
+    tokens = f"{address}/provisioning-tokens"
+    made_token = http.post(tokens, headers=token).get_json()["data"]["id"]
+    assert http.get(tokens, headers=weak).status_code == 200
     answers = [
+        http.post(tokens, headers=weak),
+        http.delete(f"{tokens}/{made_token}", headers=weak),
         http.post(URL, json=fake.fields, headers=weak),
         http.put(address, json={"link_users": True}, headers=weak),
         http.delete(address, headers=weak),

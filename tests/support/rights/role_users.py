@@ -27,6 +27,7 @@ from tests.support.world_rows import (
     granted,
     issued,
     linked,
+    provisioning_token,
     refused,
     registered,
     wanted,
@@ -89,6 +90,7 @@ def things_of(app: Flask, make: Factory, corner: Corner, owner: MadeUser) -> dic
         _with_app(member)
         _, session = sessions.start_session(corner.organization, member.id)
         provider, identity = linked(make.actor(corner.organization), new_id().hex, member.public_id)
+        token = provisioning_token(make.actor(corner.organization), provider)
         return {
             **corner.ids,
             "clientId": client.client_id,
@@ -113,6 +115,7 @@ def things_of(app: Flask, make: Factory, corner: Corner, owner: MadeUser) -> dic
             "sessionId": public_id("ses", session),
             "providerId": provider,
             "identityId": identity,
+            "provisioningTokenId": token,
         }
 
 
