@@ -24,7 +24,7 @@ from tests.support.valid_requests import Requests
 
 pytestmark = pytest.mark.either
 SECRET = re.compile(
-    r"gth_(?:cs|ia|iv|pr)_[A-Za-z0-9_-]{20,}|whsec_[A-Za-z0-9+/=]{20,}|<li><code>[a-z0-9-]{10,}</code>"
+    r"gth_(?:cs|ia|iv|pr|pv)_[A-Za-z0-9_-]{20,}|whsec_[A-Za-z0-9+/=]{20,}|<li><code>[a-z0-9-]{10,}</code>"
 )
 # Written by requests of any page, whatever they show.
 NOTED = {"last_seen_at", "last_used_at"}

@@ -17,7 +17,7 @@ def test_every_form_page_checks_the_origin(app: Flask) -> None:
         for rule in app.url_map.iter_rules()
         if "POST" in (rule.methods or ())
     }
-    exempt = {"api", "api_v1", "api_v1_only", "oauth", "organization_oauth", "provider_logout"}
+    exempt = {"api", "api_v1", "api_v1_only", "oauth", "organization_oauth", "provider_logout", "scim"}
     assert with_forms - exempt == browser_session._BLUEPRINTS
 
 
