@@ -118,7 +118,8 @@ class IdentityProviderForm(PageForm):
     is_enabled = BooleanField(
         lazy_gettext("Enabled"),
         description=lazy_gettext(
-            "A disabled provider is not offered on the sign-in page. Users who are signed in stay signed in."
+            "A disabled provider is not offered on the sign-in page, and its provisioning tokens are rejected. Users"
+            " who are signed in stay signed in."
         ),
     )
 
@@ -266,6 +267,9 @@ def identity_provider_delete(context: PortalContext, provider_id: str) -> PageRe
     impact = (
         gettext("Users can no longer sign in with %(name)s.", name=provider.name),
         gettext("The links of users to their accounts there are deleted."),
+        gettext("Its provisioning tokens are deleted. The users and groups that it manages stay.")
+        if list_provisioning_tokens(context.actor, provider_id)
+        else None,
         gettext("Users without a password or passkey have to set a password by email to sign in again."),
         gettext("Users who are signed in stay signed in."),
     )

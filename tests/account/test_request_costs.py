@@ -209,6 +209,7 @@ PAGE_BUDGET = {
     "/portal/<organization>/apis/<api_id>": 9,
     "/portal/<organization>/audit": 9,
     "/portal/<organization>/clients/<client_id>/apis": 9,
+    "/portal/<organization>/identity-providers/<provider_id>/delete": 9,
     "/portal/<organization>/identity-providers/<provider_id>/provisioning-tokens/<provisioning_token_id>/delete": 9,
     "/portal/<organization>/settings/<topic>": 9,
     "/portal/<organization>/settings/keys/<algorithm>/replace": 9,

@@ -184,6 +184,8 @@ def test_provisioning_token_is_shown_once_and_deleted(
         update_identity_provider(make.actor(acme), provider, {"status": "disabled"})
     ada.get(address)
     assert "The provider is disabled, so its tokens are rejected." in ada.text
+    assert "that it manages stay" in ada.get(f"{address}/delete").text
+    ada.get(address)
     link = re.search(rf"{tokens}/pvt_[0-9a-z]{{26}}/delete", ada.page.text)
     assert link, ada.page.text
     ada.get(link[0])

@@ -38,7 +38,11 @@ class IdentityProvider(Representation):
         bool, described("Whether emails count as verified if the provider doesn't say so.")
     ]
     groups_claim: Annotated[str, described("The claim with the user's groups at the provider.")]
-    status: Annotated[str, OneOf(STATUSES), described("Nobody can sign in with a disabled provider.")]
+    status: Annotated[
+        str,
+        OneOf(STATUSES),
+        described("Nobody can sign in with a disabled provider, and its provisioning tokens are rejected."),
+    ]
     redirect_uri: Annotated[str, described("The redirect URI to register at the provider.")]
     backchannel_logout_uri: Annotated[
         str,
@@ -151,8 +155,8 @@ def update_identity_provider(context: ApiContext, body: Body, provider_id: str) 
 def delete_identity_provider(context: ApiContext, provider_id: str) -> object:
     """Delete an identity provider.
 
-    The links of users to their accounts there are deleted, too. Users and their sessions stay. If no user could sign in
-    without it, the response is 409. Also requires `users:write` and, for a user, a recent sign-in (RFC 9470).
+    The links of users to their accounts there and its provisioning tokens are deleted, too. Users, groups and sessions
+    stay. If no user could sign in without it, the response is 409. Also requires `users:write` and, for a user, a recent sign-in (RFC 9470).
     """
     return identity_providers.delete_identity_provider(
         context.actor, provider_id, expected_version=expected_version()
