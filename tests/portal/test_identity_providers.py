@@ -171,6 +171,7 @@ def test_provisioning_token_is_shown_once_and_deleted(
     address = f"{URL}/{provider}"
     tokens = f"{address}/provisioning-tokens"
     ada.get(address)
+    assert "/portal/acme/docs/provisioning" in ada.page.text
     page = ada.submit(tokens)
     token = re.search(r"gth_pv_[\w-]{59}", page.text)
     assert token and "Anyone with the token can create" in ada.text and "never" in ada.text
