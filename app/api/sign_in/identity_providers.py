@@ -156,7 +156,8 @@ def delete_identity_provider(context: ApiContext, provider_id: str) -> object:
     """Delete an identity provider.
 
     The links of users to their accounts there and its provisioning tokens are deleted, too. Users, groups and sessions
-    stay. If no user could sign in without it, the response is 409. Also requires `users:write` and, for a user, a recent sign-in (RFC 9470).
+    stay. If no user could sign in without it, the response is 409. Also requires `users:write` and, for a user, a
+    recent sign-in (RFC 9470).
     """
     return identity_providers.delete_identity_provider(
         context.actor, provider_id, expected_version=expected_version()
