@@ -9,6 +9,7 @@ import pytest
 from app.models.audit import AuditEvent
 from app.models.session import Session
 from app.models.user import User
+from app.operations.organizations.settings import update_settings
 from app.rules.identifiers import public_id
 from tests.factories import Factory
 from tests.scim.conftest import Directory, new_directory
@@ -273,14 +274,21 @@ def test_bad_attributes_are_named_and_nothing_is_stored(
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE"])
 def test_users_of_others_are_left_alone(directory: Directory, make: Factory, method: str) -> None:
-    """IP-13: administrators, users of another provider, and, to delete, users whom no provider manages."""
-    admin = make.user(directory.organization, role="admin")
+    """IP-13: users with permissions, users of another provider, and, to delete, users whom no provider manages."""
+    roles = {"helpdesk": ["users:read", "users:write"], "clerk": ["invoices:approve"]}
+    with directory.app.app_context():
+        update_settings(
+            make.system(directory.organization),
+            directory.organization.slug,
+            {"user_permissions": {"roles": {name: {"permissions": held} for name, held in roles.items()}}},
+        )
+    special = [make.user(directory.organization, role=role).public_id for role in ("admin", *roles)]
     other = new_directory(directory.app, make, directory.organization, slug="entra", name="Entra")
     theirs = other.create("theirs@acme.example", externalId="1")
     found = directory.send("GET", f"/Users/{theirs['id']}")
     assert "externalId" not in found
     at_home = make.user(directory.organization, role="member")
-    ids = [admin.public_id, theirs["id"], *([at_home.public_id] if method == "DELETE" else [])]
+    ids = [*special, theirs["id"], *([at_home.public_id] if method == "DELETE" else [])]
     for user_id in ids:
         body: Any = None
         if method == "PUT":

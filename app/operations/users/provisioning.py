@@ -17,8 +17,8 @@ from app.extensions import db
 from app.models.base import has_key, is_same
 from app.models.identity_provider import IdentityProvider
 from app.models.user import DELETED, DISABLED, Group, GroupMember, User
-from app.operations.directory.users import USER_COLUMNS, UserSnapshot, snapshot_of
-from app.operations.sign_in.actor_access import require_manageable_user
+from app.operations.directory.users import USER_COLUMNS, UserSnapshot, get_user, snapshot_of
+from app.operations.sign_in.actor_access import has_special_role
 from app.operations.store import audit
 from app.operations.store.rows import count_rows
 from app.operations.store.transactions import read, savepoint, transaction
@@ -199,7 +199,11 @@ def check_external_id(external_id: str | None) -> None:
 
 def _require_own(actor: Actor, user_id: str, *, is_managed: bool = False) -> UserSnapshot:
     provider_id = provider_of(actor)
-    user = require_manageable_user(actor, parse_user_id(user_id))
+    actor.require("users:write")
+    user = get_user(actor.organization_id, parse_user_id(user_id))
+    # Also one whose permissions the actor has: a directory could take them over by changing the email.
+    if has_special_role(user):
+        raise Forbidden("This user has more permissions than a member. Change them in the portal.")
     manager = find_managing_provider(actor.organization_id, user.id)
     if manager != provider_id and (is_managed or manager is not None):
         raise Forbidden("This user is not managed by this identity provider.")
