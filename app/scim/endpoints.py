@@ -173,8 +173,7 @@ def replace_user(call: _Call, user_id: str) -> Response:
     sent = User.model_validate(_body(), scim_ctx=Context.RESOURCE_REPLACEMENT_REQUEST)
 
     def replace(before: User) -> User:
-        # What is left out is removed, but not these: to enable a user or to lose sight of one would be dangerous.
-        sent.active = before.active if sent.active is None else sent.active
+        # What is left out is removed, but not this: the provider would no longer find the user.
         sent.external_id = sent.external_id or before.external_id
         return sent
 
@@ -199,12 +198,14 @@ def _change_user(call: _Call, user_id: str, change: Callable[[User], User]) -> R
         found = provisioning.get_provisioned_user(call.actor, user_id)
         before = resources.show_user(found, call.base_url)
         after = change(before)
+        # Whoever leaves out ``active`` or removes it does not mean to enable a disabled user.
+        is_active = before.active if after.active is None else after.active
         changed = provisioning.update_provisioned_user(
             call.actor,
             user_id,
             {
                 **resources.user_fields(after, before),
-                "status": "disabled" if after.active is False else "active",
+                "status": "active" if is_active else "disabled",
             },
             user_name=after.user_name or "",
             external_id=after.external_id,

@@ -160,6 +160,8 @@ def test_replacement_keeps_what_would_be_dangerous_to_lose(directory: Directory)
     assert replaced["active"] is False and replaced["externalId"] == "00u1"
     assert replaced["emails"][0]["value"] == "grace@acme.example" and replaced["displayName"] == "G H"
     assert "nickName" not in replaced and "locale" not in replaced
+    for operation in ({"op": "remove", "path": "active"}, {"op": "replace", "value": {"active": None}}):
+        assert directory.patch(f"/Users/{created['id']}", operation)["active"] is False
     body["active"] = True
     assert directory.send("PUT", f"/Users/{created['id']}", body)["active"] is True
 
