@@ -90,7 +90,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _reject_duplicate_key(key: str) -> NoReturn:
-    if _has_surrogate(key) or "\x00" in key:
+    if has_surrogate(key) or "\x00" in key:
         raise InvalidJson("An object has a duplicate key.")
     raise InvalidJson("This key appears twice in one object.", field=key[:100])
 
@@ -117,7 +117,7 @@ def _require_plain_strings(value: Any) -> None:
     if isinstance(value, str):
         if "\x00" in value:
             raise InvalidJson("A string contains a NUL character.")
-        if _has_surrogate(value):
+        if has_surrogate(value):
             raise InvalidJson("A string contains half of a surrogate pair.")
     elif isinstance(value, dict):
         for key, item in value.items():
@@ -128,5 +128,6 @@ def _require_plain_strings(value: Any) -> None:
             _require_plain_strings(item)
 
 
-def _has_surrogate(text: str) -> bool:
+def has_surrogate(text: str) -> bool:
+    """Return whether the text contains half of a surrogate pair, which has no UTF-8 form."""
     return any("\ud800" <= char <= "\udfff" for char in text)

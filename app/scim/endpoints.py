@@ -32,7 +32,7 @@ from app.operations.users.provisioned_groups import GroupSearch
 from app.operations.users.provisioning import UserSearch
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, InvalidInput, PreconditionFailed
-from app.rules.strict_json import load_object
+from app.rules.strict_json import has_surrogate, load_object
 from app.scim import resources
 from app.scim.errors import MEDIA_TYPE, respond, scim_error
 from app.scim.member_changes import split_patch
@@ -342,7 +342,8 @@ def _body() -> dict[str, Any]:
 def _patch(model: type[Any]) -> PatchOp[Any]:
     """Return the operations in the body, without the ``id`` that Okta adds when it renames a group."""
     body = _body()
-    for operation in body.get("Operations") or ():
+    operations = body.get("Operations")
+    for operation in operations if isinstance(operations, list) else ():
         if (
             isinstance(operation, dict)
             and isinstance(operation.get("value"), dict)
@@ -391,6 +392,8 @@ def _equalities(sent: SearchRequest[Any], known: Mapping[str, str]) -> dict[str,
         return found
     for attribute, value in _comparisons(sent.filter.ast):
         name = known.get(attribute)
+        if not isinstance(value, bool) and (not isinstance(value, str) or has_surrogate(value)):
+            raise InvalidFilterException(detail="Compare with a string, true or false.")
         if name is None or found.get(name, value) != value:
             raise _unsupported_filter()
         found[name] = value

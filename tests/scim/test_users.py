@@ -12,7 +12,7 @@ from app.models.user import User
 from app.operations.organizations.settings import update_settings
 from app.rules.identifiers import public_id
 from tests.factories import Factory
-from tests.scim.conftest import Directory, new_directory
+from tests.scim.conftest import PATCH, Directory, new_directory
 from tests.support.cases import each
 
 GRACE = {
@@ -148,6 +148,11 @@ def test_patch_changes_what_it_names(directory: Directory, operations: Any, expe
     directory.send("DELETE", f"/Users/{created['id']}", status=204)
 
 
+def test_patch_without_a_list_of_operations_is_refused(directory: Directory) -> None:
+    created = directory.create("grace@acme.example")
+    directory.send("PATCH", f"/Users/{created['id']}", {"schemas": [PATCH], "Operations": 5}, 400)
+
+
 def test_replacement_keeps_what_would_be_dangerous_to_lose(directory: Directory) -> None:
     created = directory.create("ghopper", **GRACE)
     directory.patch(f"/Users/{created['id']}", {"op": "replace", "path": "active", "value": False})
@@ -215,6 +220,9 @@ def test_deleted_user_is_erased_and_their_names_are_free(directory: Directory) -
         ("filter=userName eq", None),
         ('filter=nothing eq "a"', None),
         ("filter=userName eq 5", None),
+        # Nothing is not anything: a client without a value must not find everyone.
+        ("filter=userName eq null", None),
+        ('filter=userName eq "\\ud800"', None),
     ],
 )
 def test_lists_are_filtered_and_paged(directory: Directory, query: str, found: str | None) -> None:
