@@ -13,6 +13,7 @@ from scim2_models import (
     Context,
     Error,
     InvalidFilterException,
+    InvalidPathException,
     ListResponse,
     PatchOp,
     Resource,
@@ -41,6 +42,9 @@ from app.web.json_api import UnsupportedMediaType, expected_version
 from app.web.request_log import note, request_id
 
 MAX_BODY_BYTES = 256 * 1024
+MAX_EXPRESSION_LENGTH = 1000
+MAX_PATCH_SIZE = 100
+"""Operations on a user and values in them: the library copies and compares all values for each operation."""
 _ATTEMPTS = 3
 # What Microsoft Entra sends beside the standard. Attributes that are not stored are ignored: each provider sends some.
 _POLICY = ScimPolicy(
@@ -342,8 +346,15 @@ def _body() -> dict[str, Any]:
 def _patch(model: type[Any]) -> PatchOp[Any]:
     """Return the operations in the body, without the ``id`` that Okta adds when it renames a group."""
     body = _body()
-    operations = body.get("Operations")
-    for operation in operations if isinstance(operations, list) else ():
+    sent = body.get("Operations")
+    operations = sent if isinstance(sent, list) else []
+    if model is User and _count_values(operations) > MAX_PATCH_SIZE:
+        raise InvalidInput(
+            f"Send at most {MAX_PATCH_SIZE} operations and values at a time.", field="Operations"
+        )
+    for operation in operations:
+        if isinstance(operation, dict) and _is_too_long(operation.get("path")):
+            raise InvalidPathException(detail=f"Use at most {MAX_EXPRESSION_LENGTH} characters in a path.")
         if (
             isinstance(operation, dict)
             and isinstance(operation.get("value"), dict)
@@ -354,7 +365,20 @@ def _patch(model: type[Any]) -> PatchOp[Any]:
     return patch
 
 
+def _count_values(value: Any) -> int:
+    """Return how many values all lists within a JSON value have."""
+    if isinstance(value, list):
+        return len(value) + sum(_count_values(each) for each in value)
+    return sum(_count_values(each) for each in value.values()) if isinstance(value, dict) else 0
+
+
+def _is_too_long(expression: Any) -> bool:
+    return isinstance(expression, str) and len(expression) > MAX_EXPRESSION_LENGTH
+
+
 def _search(model: type[Any], sent: Mapping[str, Any]) -> SearchRequest[Any]:
+    if _is_too_long(sent.get("filter")):
+        raise InvalidFilterException(detail=f"Use at most {MAX_EXPRESSION_LENGTH} characters in a filter.")
     found: SearchRequest[Any] = SearchRequest[model].model_validate(  # type: ignore[valid-type]
         dict(sent), scim_ctx=Context.SEARCH_REQUEST
     )

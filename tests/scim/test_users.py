@@ -148,9 +148,20 @@ def test_patch_changes_what_it_names(directory: Directory, operations: Any, expe
     directory.send("DELETE", f"/Users/{created['id']}", status=204)
 
 
-def test_patch_without_a_list_of_operations_is_refused(directory: Directory) -> None:
-    created = directory.create("grace@acme.example")
-    directory.send("PATCH", f"/Users/{created['id']}", {"schemas": [PATCH], "Operations": 5}, 400)
+@each(
+    ("operations", "scim_type"),
+    [
+        (5, "invalidValue"),
+        # Each operation on a list costs as much as the list is long.
+        ([{"op": "add", "path": "nickName", "value": "Amazing Grace"}] * 101, "invalidValue"),
+        ([{"op": "add", "value": {"emails": [{"value": "grace@acme.example"}] * 100}}], "invalidValue"),
+        ([{"op": "remove", "path": f"emails[{' or '.join(['value pr'] * 100)}]"}], "invalidPath"),
+    ],
+)
+def test_unreasonable_patch_is_refused(directory: Directory, operations: Any, scim_type: str) -> None:
+    path = f"/Users/{directory.admin_id}"
+    body = {"schemas": [PATCH], "Operations": operations}
+    assert directory.send("PATCH", path, body, 400)["scimType"] == scim_type
 
 
 def test_replacement_keeps_what_would_be_dangerous_to_lose(directory: Directory) -> None:
@@ -223,6 +234,7 @@ def test_deleted_user_is_erased_and_their_names_are_free(directory: Directory) -
         # Nothing is not anything: a client without a value must not find everyone.
         ("filter=userName eq null", None),
         ('filter=userName eq "\\ud800"', None),
+        (f"filter={' and '.join(['active eq true'] * 70)}", None),
     ],
 )
 def test_lists_are_filtered_and_paged(directory: Directory, query: str, found: str | None) -> None:
