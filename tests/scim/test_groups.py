@@ -196,6 +196,10 @@ def test_large_groups_change_without_being_read(
     assert directory.send("GET", path, status=400)["scimType"] == "tooMany"
     assert "members" not in directory.send("GET", f"{path}?excludedAttributes=members")
     directory.patch(path, {"op": "remove", "path": "members", "value": everyone[1:]}, status=204)
+    directory.group("Band", users["a"], users["b"])
+    assert directory.send("GET", "/Groups", status=400)["scimType"] == "tooMany"
+    assert directory.send("GET", "/Groups?excludedAttributes=members")["itemsPerPage"] == 2
+    assert directory.send("GET", "/Groups?count=1")["itemsPerPage"] == 1
     assert members(directory, group["id"], users) == "a"
 
 

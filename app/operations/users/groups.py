@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
@@ -161,7 +161,7 @@ def list_groups(
             func.instr(Group.name_key, literal(name_key(query), Group.name_key.type)) > 0
         )
     page = read_page(statement, (Group.name_key, Group.id), page_request, descending=descending)
-    counts = _count_members(inside.organization_id, [row.id for row in page.items])
+    counts = count_members(inside.organization_id, [row.id for row in page.items])
     return page.map(lambda row: _record(row, slug, counts.get(row.id, 0)))
 
 
@@ -440,10 +440,11 @@ def _select(actor: Actor, group_id: str) -> Select[Any]:
 
 def _load(actor: Actor, slug: str, group_id: str) -> GroupRecord:
     row = get_row(_select(actor, group_id), "There is no such group.")
-    return _record(row, slug, _count_members(actor.organization_id, [row.id]).get(row.id, 0))
+    return _record(row, slug, count_members(actor.organization_id, [row.id]).get(row.id, 0))
 
 
-def _count_members(organization_id: str, group_ids: list[UUID]) -> dict[UUID, int]:
+def count_members(organization_id: str, group_ids: Sequence[UUID]) -> dict[UUID, int]:
+    """Return how many members each of these groups has, without those that have none."""
     if not group_ids:
         return {}
     rows = db.session.execute(

@@ -20,6 +20,7 @@ from app.operations.store.transactions import count_changed, read, savepoint, tr
 from app.operations.users.groups import (
     MAX_GROUPS_PER_USER,
     GroupRecord,
+    count_members,
     create_group,
     delete_group,
     get_group,
@@ -75,7 +76,10 @@ def list_provisioned_groups(
     limit: int = 100,
     with_members: bool = True,
 ) -> tuple[int, list[ProvisionedGroup]]:
-    """Return how many groups match, and some of them by name. Raises Forbidden, and as ``get_provisioned_group``."""
+    """Return how many groups match, and some of them by name.
+
+    Raises Forbidden, and InvalidInput for members of groups that have more than MAX_MEMBERS_SHOWN together.
+    """
     actor.require("users:read")
     provider_id = provider_of(actor)
     conditions = [Group.organization_id == actor.organization_id]
@@ -87,6 +91,8 @@ def list_provisioned_groups(
         conditions += [Group.provisioned_by == provider_id, Group.external_id == search.external_id]
     statement = select(Group.id).where(*conditions)
     ids = db.session.scalars(statement.order_by(Group.name_key).offset(offset).limit(limit)).all()
+    if with_members:
+        _require_few_members(sum(count_members(actor.organization_id, ids).values()))
     found = [get_provisioned_group(actor, public_id("grp", each), with_members=with_members) for each in ids]
     return count_rows(statement), found
 
@@ -200,19 +206,23 @@ def _manage(actor: Actor, group_id: UUID, external_id: str | None) -> None:
 
 
 def _read_members(actor: Actor, group: GroupRecord) -> tuple[str, ...]:
-    if group.members > MAX_MEMBERS_SHOWN:
-        raise InvalidInput(
-            f"A group with more than {MAX_MEMBERS_SHOWN} members is returned without them: send"
-            " excludedAttributes=members.",
-            field="excludedAttributes",
-            code="too_many",
-        )
+    _require_few_members(group.members)
     rows = db.session.scalars(
         select(GroupMember.user_id)
         .where(GroupMember.organization_id == actor.organization_id, GroupMember.group_id == group.id)
         .order_by(GroupMember.user_id)
     )
     return tuple(public_id("usr", user_id) for user_id in rows)
+
+
+def _require_few_members(number: int) -> None:
+    if number > MAX_MEMBERS_SHOWN:
+        raise InvalidInput(
+            f"More than {MAX_MEMBERS_SHOWN} members are not returned at once: send excludedAttributes=members, or a"
+            " smaller count of groups.",
+            field="excludedAttributes",
+            code="too_many",
+        )
 
 
 def _change_members(actor: Actor, group_id: UUID, change: MemberChange) -> None:
