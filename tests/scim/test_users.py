@@ -9,6 +9,7 @@ import pytest
 from app.models.audit import AuditEvent
 from app.models.session import Session
 from app.models.user import User
+from app.operations.directory.users import create_user
 from app.operations.organizations.settings import update_settings
 from app.rules.identifiers import public_id
 from tests.factories import Factory
@@ -86,6 +87,19 @@ def test_provider_that_finds_a_user_manages_them_from_then_on(directory: Directo
     assert stored.password_hash and stored.email == "Grace@acme.example"
     (found,) = directory.send("GET", '/Users?filter=externalId eq "00u1"')["Resources"]
     assert found["id"] == user.public_id
+
+
+def test_user_who_signed_up_and_has_not_verified_the_email_is_not_found(directory: Directory) -> None:
+    """IP-13: whoever signed up with the email of another must not get what the directory means for its owner."""
+    with directory.app.app_context():
+        row_id = create_user(directory.organization.id, email="grace@acme.example", made_unproven=True)
+    user_id = public_id("usr", row_id)
+    path = f"/Users/{user_id}"
+    assert not directory.send("GET", '/Users?filter=userName eq "grace@acme.example"')["totalResults"]
+    directory.patch(path, {"op": "add", "path": "externalId", "value": "00u1"}, status=404)
+    directory.send("DELETE", path, status=404)
+    assert user_id in directory.group("Crew", user_id, status=400)["detail"]
+    assert directory.create("grace@acme.example", status=409)["scimType"] == "uniqueness"
 
 
 @each(

@@ -11,7 +11,7 @@ from sqlalchemy import delete, func, insert, select, update
 from app.extensions import db
 from app.models.base import has_key, is_same
 from app.models.identity_provider import IdentityProvider
-from app.models.user import DELETED, Group, GroupMember, User
+from app.models.user import Group, GroupMember, User
 from app.operations.clients.client_records import name_key
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.store import clock
@@ -28,7 +28,7 @@ from app.operations.users.groups import (
     record_group_event,
     update_group,
 )
-from app.operations.users.provisioning import check_external_id, management_facts, provider_of
+from app.operations.users.provisioning import check_external_id, is_visible, management_facts, provider_of
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, FieldError, Forbidden, InvalidInput
 from app.rules.identifiers import parse_public_id, public_id
@@ -252,7 +252,7 @@ def _add(actor: Actor, group_id: UUID, user_ids: Sequence[UUID]) -> None:
     # They are not deleted until the transaction ends.
     existing = db.session.scalars(
         select(User.id)
-        .where(User.organization_id == actor.organization_id, User.id.in_(user_ids), User.status != DELETED)
+        .where(User.organization_id == actor.organization_id, User.id.in_(user_ids), is_visible())
         .order_by(User.id)
         .with_for_update()
     ).all()

@@ -1,7 +1,8 @@
 """Users that an identity provider creates, changes and deletes by SCIM (RFC 7644).
 
-A provider sees all users of the organization, so that it finds those who exist already, and manages whom it created or
+A provider sees the users of the organization, so that it finds those who exist already, and manages whom it created or
 changed. A user is managed by one provider at most. Whoever has more permissions than a member cannot be changed.
+Whoever signed up with an email and has not verified it is not seen: the provider would take them for its owner (OI-5).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from app.extensions import db
 from app.models.base import has_key, is_same
 from app.models.identity_provider import IdentityProvider
 from app.models.user import DELETED, DISABLED, Group, GroupMember, User
-from app.operations.directory.users import USER_COLUMNS, UserSnapshot, get_user, snapshot_of
+from app.operations.directory.users import USER_COLUMNS, UserSnapshot, snapshot_of
 from app.operations.sign_in.actor_access import has_special_role
 from app.operations.store import audit
 from app.operations.store.rows import count_rows
@@ -72,7 +73,7 @@ def list_provisioned_users(
     """Return how many users match, and some of them in the order of their creation. Raises Forbidden."""
     actor.require("users:read")
     provider_id = provider_of(actor)
-    conditions = [User.organization_id == actor.organization_id, User.status != DELETED]
+    conditions = [User.organization_id == actor.organization_id, is_visible()]
     if search.user_id is not None:
         try:
             conditions.append(User.id == parse_user_id(search.user_id))
@@ -93,9 +94,7 @@ def list_provisioned_users(
 def get_provisioned_user(actor: Actor, user_id: str) -> ProvisionedUser:
     """Return the user with the id ``usr_…``. Raises Forbidden, NotFound."""
     actor.require("users:read")
-    found = _read(
-        actor, [has_key(User, actor.organization_id, parse_user_id(user_id)), User.status != DELETED]
-    )
+    found = _read(actor, [has_key(User, actor.organization_id, parse_user_id(user_id)), is_visible()])
     if not found:
         raise NotFound("There is no such user.")
     return found[0]
@@ -189,6 +188,11 @@ def find_managing_provider(organization_id: str, user_id: UUID) -> UUID | None:
     )
 
 
+def is_visible() -> ColumnElement[bool]:
+    """Return the condition that providers see a user."""
+    return (User.status != DELETED) & User.made_unproven.is_(False)
+
+
 def check_external_id(external_id: str | None) -> None:
     """Raise InvalidInput for a name that is too long."""
     if external_id is not None and len(external_id.encode()) > MAX_EXTERNAL_ID_LENGTH:
@@ -200,7 +204,7 @@ def check_external_id(external_id: str | None) -> None:
 def _require_own(actor: Actor, user_id: str, *, is_managed: bool = False) -> UserSnapshot:
     provider_id = provider_of(actor)
     actor.require("users:write")
-    user = get_user(actor.organization_id, parse_user_id(user_id))
+    user = get_provisioned_user(actor, user_id).user
     # Also one whose permissions the actor has: a directory could take them over by changing the email.
     if has_special_role(user):
         raise Forbidden("This user has more permissions than a member. Change them in the portal.")
