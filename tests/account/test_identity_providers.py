@@ -24,6 +24,7 @@ from app.operations.sign_in.identity_providers import (
 from app.operations.store import clock
 from app.operations.store.transactions import transaction
 from app.operations.tokens.bulk_revocation import bulk_revoke
+from app.operations.users import provider_sign_in
 from app.operations.users.groups import create_group
 from app.operations.users.invitations import create_invitation
 from app.rules.errors import Conflict
@@ -175,6 +176,24 @@ def test_provider_signs_in_the_users_that_it_provisioned(
     assert [row.user_id for row in provider.rows(LinkedIdentity)] == [user.id] * (is_verified is not None)
     assert [row.email_verified for row in provider.rows(User) if row.id == user.id] == [bool(is_verified)]
     assert provider.sign_in(Visitor(provider.app)).status_code == page.status_code
+
+
+def test_email_that_changed_meanwhile_is_not_verified(
+    provider: Provider, visitor: Visitor, make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The directory may change the user between the provider's answer and the lock of the user's row."""
+    user = make.user(provider.acme, email="grace@acme.example", role="member")
+    provider.set_user(user.id, email_verified=False, provisioned_by=provider.record.id)
+    link_identity = provider_sign_in.link_identity
+
+    def change_and_link(*arguments: Any) -> None:
+        key = (User.organization_id == provider.acme.id) & (User.id == user.id)
+        db.session.execute(update(User).where(key).values(email_canonical="hopper@acme.example"))
+        link_identity(*arguments)
+
+    monkeypatch.setattr(provider_sign_in, "link_identity", change_and_link)
+    assert provider.sign_in(visitor).status_code == 303
+    assert [row.email_verified for row in provider.rows(User) if row.id == user.id] == [False]
 
 
 def test_disabled_user_and_too_many_answers_are_refused(provider: Provider, visitor: Visitor) -> None:
