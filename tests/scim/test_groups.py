@@ -84,6 +84,8 @@ def test_patch_changes_members(
 def test_replacement_sets_name_and_members_and_records_who_changed(
     directory: Directory, users: dict[str, str]
 ) -> None:
+    for name in ("Band", "Choir"):
+        assert "externalId" not in directory.group(name, externalId="")
     group = directory.group("Crew", users["a"], users["b"], externalId="g1")
     assert group["externalId"] == "g1" and group["meta"]["resourceType"] == "Group"
     before = len(directory.rows(AuditEvent))

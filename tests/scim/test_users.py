@@ -149,6 +149,7 @@ def test_user_who_signed_up_and_has_not_verified_the_email_is_not_found(director
             {"addresses": None},
         ),
         ([{"op": "remove", "path": "externalId"}], {"externalId": None}),
+        ([{"op": "replace", "path": "externalId", "value": ""}], {"externalId": None}),
     ],
 )
 def test_patch_changes_what_it_names(directory: Directory, operations: Any, expected: Any) -> None:

@@ -183,7 +183,7 @@ def _manage(actor: Actor, group_id: UUID, external_id: str | None) -> None:
     check_external_id(external_id)
     key = has_key(Group, actor.organization_id, group_id)
     before = db.session.execute(select(Group.provisioned_by, Group.external_id).where(key)).one()
-    after = (provider_of(actor), external_id)
+    after = (provider_of(actor), external_id or None)
     if tuple(before) == after:
         return
     taken = Conflict("Another group has this externalId.", field="externalId", code="external_id_taken")
@@ -193,7 +193,7 @@ def _manage(actor: Actor, group_id: UUID, external_id: str | None) -> None:
             .where(key)
             .values(
                 provisioned_by=after[0],
-                external_id=external_id,
+                external_id=after[1],
                 version=Group.version + 1,
                 updated_at=clock.now(),
             )

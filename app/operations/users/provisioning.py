@@ -223,7 +223,7 @@ def _manage(actor: Actor, user: UserSnapshot, external_id: str | None, user_name
         raise InvalidInput.of([FieldError("userName", "too_long", message)])
     columns = (User.provisioned_by, User.external_id, User.user_name)
     before = db.session.execute(select(*columns).where(has_key(User, actor.organization_id, user.id))).one()
-    after = (provider_of(actor), external_id, name)
+    after = (provider_of(actor), external_id or None, name)
     if tuple(before) == after:
         return
     taken = Conflict(
