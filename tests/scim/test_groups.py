@@ -15,6 +15,7 @@ from tests.scim.conftest import Directory, new_directory
 from tests.support.cases import each
 
 NAMES = "abcd"
+GROUP = "urn:ietf:params:scim:schemas:core:2.0:Group"
 
 
 @pytest.fixture
@@ -57,6 +58,10 @@ def written(value: Any, users: dict[str, str]) -> Any:
         ([{"op": "replace", "value": {"members": [{"value": "c"}], "displayName": "Crew"}}], "c"),
         ([{"op": "remove", "path": "members"}], ""),
         ([{"op": "replace", "path": "members", "value": []}], ""),
+        ([{"op": "replace", "path": f"{GROUP}:members", "value": []}], ""),
+        ([{"op": "replace", "value": {f"{GROUP}:members": []}}], ""),
+        # An attribute with the same name in another schema.
+        ([{"op": "remove", "path": "urn:other:schema:members"}], "ab"),
         # An empty list names nobody, so it removes nobody.
         ([{"op": "remove", "path": "members", "value": []}], "ab"),
         (
@@ -163,7 +168,7 @@ def test_bad_groups_are_named_and_nothing_is_stored(
 ) -> None:
     if not directory.rows(Group):
         directory.group("Crew", externalId="g1")
-    schemas = {"schemas": ["urn:ietf:params:scim:schemas:core:2.0:Group"]}
+    schemas = {"schemas": [GROUP]}
     refused = directory.send("POST", "/Groups", schemas | body, status)
     assert named.lower() in refused["detail"].lower().replace("_name", "name"), refused
     assert len(directory.rows(Group)) == 1
