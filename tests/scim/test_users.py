@@ -289,6 +289,12 @@ def test_lists_are_filtered_and_paged(directory: Directory, query: str, found: s
         ({"userName": "x" * 321, "emails": [{"value": "x@acme.example"}]}, 400, "invalidValue", "userName"),
         ({"userName": "x@acme.example", "externalId": "00u1"}, 409, "uniqueness", "externalId"),
         ({"userName": "GRACE@acme.example"}, 409, "uniqueness", "emails.value"),
+        (
+            {"userName": "GRACE@acme.example", "emails": [{"value": "x@acme.example"}]},
+            409,
+            "uniqueness",
+            "userName",
+        ),
         ({"userName": "x@acme.example", "active": "maybe"}, 400, "invalidValue", "active"),
         ({"userName": 5, "nickName": 6}, 400, "invalidValue", "nickName"),
         ({"userName": ""}, 400, "invalidValue", ""),

@@ -229,6 +229,10 @@ def _manage(actor: Actor, user: UserSnapshot, external_id: str | None, user_name
     taken = Conflict(
         "Another user has this externalId or userName.", field="externalId", code="external_id_taken"
     )
+    # No index compares the name with the emails of users who have no other name.
+    is_other = (User.organization_id == actor.organization_id) & (User.id != user.id) & is_visible()
+    if count_rows(select(User.id).where(is_other, _has_user_name(after[0], user_name))):
+        raise taken
     with savepoint(on_duplicate=taken):
         update_unchanged_user(user, **dict(zip(_MANAGED, after, strict=True)))
     facts = [dict(zip(_MANAGED, management_facts(*values), strict=True)) for values in (before, after)]
