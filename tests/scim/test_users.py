@@ -11,10 +11,13 @@ from app.models.session import Session
 from app.models.user import User
 from app.operations.directory.users import create_user
 from app.operations.organizations.settings import update_settings
+from app.operations.users.provisioning import UserSearch, list_provisioned_users
 from app.rules.identifiers import public_id
 from tests.factories import Factory
 from tests.scim.conftest import PATCH, Directory, new_directory
 from tests.support.cases import each
+from tests.support.databases import Database
+from tests.support.query_plans import plan_of
 
 GRACE = {
     "externalId": "00u1",
@@ -266,6 +269,18 @@ def test_lists_are_filtered_and_paged(directory: Directory, query: str, found: s
     emails = [each["emails"][0]["value"] for each in listed.get("Resources", []) if each not in admin]
     assert [email[0] for email in emails] == list(found)
     assert listed["itemsPerPage"] == len(listed.get("Resources", []))
+
+
+def test_user_name_is_found_by_an_index_for_names_and_one_for_emails(
+    directory: Directory, database: Database
+) -> None:
+    """By each alone: SQLite and MySQL read all users of the organization if either may match."""
+    search = UserSearch(user_name="grace@acme.example")
+    actor = directory.actor()
+    with directory.app.app_context():
+        _, plan = plan_of(lambda: list_provisioned_users(actor, search), "users.external_id")
+    # MySQL reads so few rows by their key.
+    assert "UNION" in plan or database.kind != database.engine, plan
 
 
 @each(

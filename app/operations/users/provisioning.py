@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, or_, select
+from sqlalchemy import ColumnElement, or_, select, union
 
 from app.extensions import db
 from app.models.base import has_key, is_same
@@ -80,7 +80,7 @@ def list_provisioned_users(
         except NotFound:
             return 0, []
     if search.user_name is not None:
-        conditions.append(_has_user_name(provider_id, search.user_name))
+        conditions.append(_has_user_name(actor, search.user_name))
     if search.email is not None:
         conditions.append(User.email_canonical == (canonical_email(search.email) or ""))
     if search.external_id is not None:
@@ -231,7 +231,7 @@ def _manage(actor: Actor, user: UserSnapshot, external_id: str | None, user_name
     )
     # No index compares the name with the emails of users who have no other name.
     is_other = (User.organization_id == actor.organization_id) & (User.id != user.id) & is_visible()
-    if count_rows(select(User.id).where(is_other, _has_user_name(after[0], user_name))):
+    if count_rows(select(User.id).where(is_other, _has_user_name(actor, user_name))):
         raise taken
     with savepoint(on_duplicate=taken):
         update_unchanged_user(user, **dict(zip(_MANAGED, after, strict=True)))
@@ -244,14 +244,17 @@ def management_facts(provider_id: UUID | None, *names: str | None) -> tuple[str 
     return (None if provider_id is None else public_id("idp", provider_id), *names)
 
 
-def _has_user_name(provider_id: UUID, user_name: str) -> ColumnElement[bool]:
+def _has_user_name(actor: Actor, user_name: str) -> ColumnElement[bool]:
     """Return the condition that this is the provider's name for a user, which is the email if it gave no other."""
-    is_managed = User.provisioned_by == provider_id
-    by_email = User.email_canonical == (canonical_email(user_name) or "")
-    return or_(
-        is_managed & (User.user_name == user_name.lower()),
-        by_email & or_(User.user_name.is_(None), User.provisioned_by != provider_id),
+    provider_id = provider_of(actor)
+    own = select(User.id).where(User.organization_id == actor.organization_id)
+    by_name = own.where(User.provisioned_by == provider_id, User.user_name == user_name.lower())
+    by_email = own.where(
+        User.email_canonical == (canonical_email(user_name) or ""),
+        or_(User.user_name.is_(None), User.provisioned_by != provider_id),
     )
+    # SQLite and MySQL read all users of the organization for an OR of both.
+    return User.id.in_(union(by_name, by_email).subquery().select())
 
 
 def _read(
