@@ -37,7 +37,7 @@ from app.rules.strict_json import has_surrogate, load_object
 from app.scim import resources
 from app.scim.errors import MEDIA_TYPE, respond, scim_error
 from app.scim.member_changes import split_patch
-from app.scim.resources import MAX_RESULTS, Group, User
+from app.scim.resources import MAX_RESULTS, EnterpriseUser, Group, User
 from app.web.json_api import UnsupportedMediaType, expected_version
 from app.web.request_log import note, request_id
 
@@ -122,16 +122,16 @@ def show_schema(call: _Call, name: str) -> Response:
 @_endpoint
 def list_users(call: _Call) -> Response:
     """List users, those of a filter if there is one."""
-    return _list_users(call, _search(User, request.args.to_dict()))
+    return _list_users(call, _search(EnterpriseUser, request.args.to_dict()))
 
 
 @_endpoint
 def search_users(call: _Call) -> Response:
     """List users as ``list_users`` does, with the parameters in the body."""
-    return _list_users(call, _search(User, _body()))
+    return _list_users(call, _search(EnterpriseUser, _body()))
 
 
-def _list_users(call: _Call, sent: SearchRequest[User]) -> Response:
+def _list_users(call: _Call, sent: SearchRequest[EnterpriseUser]) -> Response:
     wanted = UserSearch(
         **_equalities(
             sent,
@@ -147,16 +147,18 @@ def _list_users(call: _Call, sent: SearchRequest[User]) -> Response:
     )
     offset, limit = _range(sent)
     total, found = provisioning.list_provisioned_users(call.actor, wanted, offset=offset, limit=limit)
-    return _show_page(sent, total, [resources.show_user(each, call.base_url) for each in found], User)
+    return _show_page(
+        sent, total, [resources.show_user(each, call.base_url) for each in found], EnterpriseUser
+    )
 
 
 @_endpoint
 def create_user(call: _Call) -> Response:
     """Create a user."""
-    sent = User.model_validate(_body(), scim_ctx=Context.RESOURCE_CREATION_REQUEST)
+    sent = EnterpriseUser.model_validate(_body(), scim_ctx=Context.RESOURCE_CREATION_REQUEST)
     created = provisioning.provision_user(
         call.actor,
-        _without_empty(resources.user_fields(sent)),
+        resources.user_fields(sent),
         user_name=sent.user_name or "",
         external_id=sent.external_id,
         is_active=sent.active is not False,
@@ -174,12 +176,11 @@ def show_user(call: _Call, user_id: str) -> Response:
 @_endpoint
 def replace_user(call: _Call, user_id: str) -> Response:
     """Replace the attributes of a user."""
-    sent = User.model_validate(_body(), scim_ctx=Context.RESOURCE_REPLACEMENT_REQUEST)
+    sent = EnterpriseUser.model_validate(_body(), scim_ctx=Context.RESOURCE_REPLACEMENT_REQUEST)
 
-    def replace(before: User) -> User:
+    def replace(before: EnterpriseUser) -> EnterpriseUser:
         # What is left out is removed, but not this: the provider would no longer find the user.
-        sent.external_id = sent.external_id or before.external_id
-        return sent
+        return sent.model_copy(update={"external_id": sent.external_id or before.external_id})
 
     return _change_user(call, user_id, replace)
 
@@ -187,9 +188,9 @@ def replace_user(call: _Call, user_id: str) -> Response:
 @_endpoint
 def patch_user(call: _Call, user_id: str) -> Response:
     """Change attributes of a user."""
-    patch = _patch(User)
+    patch = _patch(EnterpriseUser)
 
-    def apply(before: User) -> User:
+    def apply(before: EnterpriseUser) -> EnterpriseUser:
         after = before.model_copy(deep=True)
         patch.patch(after)
         return after
@@ -197,7 +198,7 @@ def patch_user(call: _Call, user_id: str) -> Response:
     return _change_user(call, user_id, apply)
 
 
-def _change_user(call: _Call, user_id: str, change: Callable[[User], User]) -> Response:
+def _change_user(call: _Call, user_id: str, change: Callable[[EnterpriseUser], EnterpriseUser]) -> Response:
     def attempt(expected: frozenset[int] | None) -> Response:
         found = provisioning.get_provisioned_user(call.actor, user_id)
         before = resources.show_user(found, call.base_url)
@@ -348,7 +349,7 @@ def _patch(model: type[Any]) -> PatchOp[Any]:
     body = _body()
     sent = body.get("Operations")
     operations = sent if isinstance(sent, list) else []
-    if model is User and _count_values(operations) > MAX_PATCH_SIZE:
+    if model is EnterpriseUser and _count_values(operations) > MAX_PATCH_SIZE:
         raise InvalidInput(
             f"Send at most {MAX_PATCH_SIZE} operations and values at a time.", field="Operations"
         )
@@ -442,13 +443,6 @@ def _unsupported_filter() -> SCIMException:
         detail="Join comparisons with eq by and. Users have userName, externalId, id, emails.value and active, groups"
         " displayName, externalId and id."
     )
-
-
-def _without_empty(fields: dict[str, Any]) -> dict[str, Any]:
-    return {
-        **fields,
-        "profile": {name: value for name, value in fields["profile"].items() if value is not None},
-    }
 
 
 def _show(resource: Any, status: int = 200) -> Response:

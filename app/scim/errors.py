@@ -26,6 +26,9 @@ _ATTRIBUTES = {
     "profile.locale": "locale",
     "profile.phone_number": "phoneNumbers.value",
     "profile.address": "addresses",
+    "attributes.user_type": "userType",
+    "attributes.employee_number": "employeeNumber",
+    "attributes.cost_center": "costCenter",
 }
 _HTTP_DETAILS = {
     404: "There is no resource at this path.",
@@ -80,6 +83,5 @@ def http_error_response(error: HTTPException) -> Response:
 
 
 def _attribute(field: str) -> str:
-    return next(
-        (name for key, name in _ATTRIBUTES.items() if field == key or field.startswith(f"{key}.")), field
-    )
+    named = (name for key, name in _ATTRIBUTES.items() if field == key or field.startswith(f"{key}."))
+    return next(named, field.removeprefix("attributes."))

@@ -10,12 +10,14 @@ from typing import Annotated, Any, TypeVar
 
 from scim2_models import (
     URN,
+    AnyExtension,
     AuthenticationScheme,
     Bulk,
     CaseExact,
     ChangePassword,
     ComplexAttribute,
     ETag,
+    Extension,
     Filter,
     GroupMember,
     Meta,
@@ -77,7 +79,19 @@ class Membership(ComplexAttribute):
     display: Annotated[str | None, Mutability.read_only] = None
 
 
-class User(Resource[Any]):
+class Enterprise(Extension):
+    """What companies know of a user (RFC 7643 section 4.3), stored as the custom attributes of these names."""
+
+    __schema__ = URN("urn:ietf:params:scim:schemas:extension:enterprise:2.0:User")
+
+    employee_number: str | None = None
+    cost_center: str | None = None
+    organization: str | None = None
+    division: str | None = None
+    department: str | None = None
+
+
+class User(Resource[AnyExtension]):
     """A user."""
 
     __schema__ = URN("urn:ietf:params:scim:schemas:core:2.0:User")
@@ -86,6 +100,8 @@ class User(Resource[Any]):
     name: Name | None = None
     display_name: str | None = None
     nick_name: str | None = None
+    title: str | None = None
+    user_type: str | None = None
     profile_url: str | None = None
     locale: str | None = None
     timezone: str | None = None
@@ -94,6 +110,9 @@ class User(Resource[Any]):
     phone_numbers: list[Value] | None = None
     addresses: list[Address] | None = None
     groups: Annotated[list[Membership] | None, Mutability.read_only] = None
+
+
+EnterpriseUser = User[Enterprise]
 
 
 class Member(GroupMember):
@@ -115,10 +134,13 @@ class Group(Resource[Any]):
 # Each claim of the profile, and the attribute that it comes from.
 _NAME_PARTS = {"given_name": "given_name", "middle_name": "middle_name", "family_name": "family_name"}
 _SIMPLE = {"nickname": "nick_name", "profile": "profile_url", "zoneinfo": "timezone", "locale": "locale"}
+# Custom attributes are named as the attributes here.
+_OF_USER = ("title", "user_type")
+_OF_ENTERPRISE = ("employee_number", "cost_center", "organization", "division", "department")
 _ADDRESS_PARTS = ("formatted", "street_address", "locality", "region", "postal_code", "country")
 
 
-def show_user(found: ProvisionedUser, base_url: str) -> User:
+def show_user(found: ProvisionedUser, base_url: str) -> EnterpriseUser:
     """Return the resource of a user."""
     user, profile = found.user, found.user.profile
     address = profile.get("address")
@@ -126,7 +148,8 @@ def show_user(found: ProvisionedUser, base_url: str) -> User:
     name: dict[str, Any] = {part: profile.get(claim) for claim, part in _NAME_PARTS.items()}
     name["formatted"] = user.name or None
     simple: dict[str, Any] = {attribute: profile.get(claim) for claim, attribute in _SIMPLE.items()}
-    resource = User(
+    simple |= {key: found.attributes.get(key) for key in _OF_USER}
+    resource = EnterpriseUser(
         external_id=found.external_id,
         user_name=found.user_name or user.email,
         name=Name(**name) if any(name.values()) else None,
@@ -138,6 +161,9 @@ def show_user(found: ProvisionedUser, base_url: str) -> User:
         groups=[Membership(value=group_id, display=group) for group_id, group in found.groups] or None,
         **simple,
     )
+    enterprise: dict[str, Any] = {key: found.attributes.get(key) for key in _OF_ENTERPRISE}
+    if any(enterprise.values()):
+        resource[Enterprise] = Enterprise(**enterprise)
     return _identify(resource, user, "User", f"{base_url}/Users/{user.public_id}")
 
 
@@ -168,7 +194,7 @@ def _identify(resource: R, record: Any, kind: str, location: str) -> R:
     return resource
 
 
-def user_fields(resource: User, before: User | None = None) -> dict[str, Any]:
+def user_fields(resource: EnterpriseUser, before: EnterpriseUser | None = None) -> dict[str, Any]:
     """Return the fields of a user, as operations take them. ``before`` is the resource that was changed, if any."""
     name = resource.name or Name()
     display = resource.display_name or name.formatted
@@ -178,6 +204,7 @@ def user_fields(resource: User, before: User | None = None) -> dict[str, Any]:
         display = " ".join(filter(None, (name.given_name, name.family_name)))
     address = _primary(resource.addresses)
     phone = _primary(resource.phone_numbers)
+    enterprise = resource[Enterprise] or Enterprise()
     return {
         "email": _email(resource, before),
         "name": display or "",
@@ -190,10 +217,14 @@ def user_fields(resource: User, before: User | None = None) -> dict[str, Any]:
             if address
             else None,
         },
+        "attributes": {
+            **{key: getattr(resource, key) for key in _OF_USER},
+            **{key: getattr(enterprise, key) for key in _OF_ENTERPRISE},
+        },
     }
 
 
-def _email(resource: User, before: User | None) -> str:
+def _email(resource: EnterpriseUser, before: EnterpriseUser | None) -> str:
     """Return the primary email, or else the user name, if it is one.
 
     Whoever was named by the email still is if only the user name changed.
@@ -237,7 +268,7 @@ def configuration(base_url: str) -> ServiceProviderConfig:
 
 def resource_types(base_url: str) -> Mapping[str, ResourceType]:
     """Return the types of resources by name (RFC 7643 section 6)."""
-    return {model.__name__: _type_of(model, base_url) for model in (User, Group)}
+    return {str(kind.name): kind for kind in (_type_of(model, base_url) for model in (EnterpriseUser, Group))}
 
 
 def _type_of(model: type[Resource[Any]], base_url: str) -> ResourceType:
@@ -249,7 +280,7 @@ def _type_of(model: type[Resource[Any]], base_url: str) -> ResourceType:
 def schemas(base_url: str) -> Mapping[str, Any]:
     """Return the schemas by URN (RFC 7643 section 7)."""
     found = {}
-    for model in (User, Group):
+    for model in (User, Enterprise, Group):
         schema = model.to_schema()
         schema.meta = Meta(resource_type="Schema", location=f"{base_url}/Schemas/{schema.id}")
         found[str(schema.id)] = schema

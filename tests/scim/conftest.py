@@ -11,6 +11,7 @@ from sqlalchemy import select
 
 from app.extensions import db
 from app.operations.directory.lookups import get_organization_by_slug
+from app.operations.organizations.settings import update_settings
 from app.operations.sign_in.identity_providers import store_identity_provider
 from app.operations.sign_in.provisioning_tokens import authenticate_provisioning, create_provisioning_token
 from app.rules.actor import Actor
@@ -55,6 +56,13 @@ class Directory:
     def path(self) -> str:
         """The path below which the resources are."""
         return f"/organizations/{self.organization.slug}/scim/v2"
+
+    def define_attributes(self, *attributes: dict[str, Any]) -> None:
+        """Define custom attributes of users, by default texts."""
+        defined = [{"name": each["key"], "type": "string", **each} for each in attributes]
+        with self.app.app_context():
+            system = self.make.system(self.organization)
+            update_settings(system, self.organization.slug, {"user_profile": {"attributes": defined}})
 
     def actor(self) -> Actor:
         """Return the actor that the token stands for."""

@@ -58,11 +58,12 @@ class User(resources.User):
 
 
 def test_tester_finds_nothing_wrong(directory: Directory) -> None:
+    directory.define_attributes({"key": "title"}, {"key": "user_type"})
     client = WSGISCIMClient(
         directory.app.wsgi_app,
         base_url=f"http://localhost{directory.path}",
         environ={"HTTP_AUTHORIZATION": f"Bearer {directory.token}"},
-        provider=ScimProvider(models=[User, resources.Group]),
+        provider=ScimProvider(models=[User, resources.Enterprise, resources.Group]),
     )
     results = check_server(client)
     wrong = [

@@ -12,6 +12,7 @@ from app.models.user import User
 from app.operations.directory.users import create_user
 from app.operations.organizations.settings import update_settings
 from app.operations.users.provisioning import UserSearch, list_provisioned_users
+from app.operations.users.user_changes import update_user
 from app.rules.identifiers import public_id
 from tests.factories import Factory
 from tests.scim.conftest import PATCH, Directory, new_directory
@@ -71,6 +72,51 @@ def test_attributes_are_stored_and_returned(directory: Directory) -> None:
     assert ENTERPRISE not in shown["schemas"] and "title" not in shown
     few = directory.send("GET", f"/Users/{created['id']}?attributes=userName,name.givenName")
     assert few.keys() == {"schemas", "id", "userName", "name"} and few["name"] == {"givenName": "Grace"}
+
+
+def test_custom_attributes_take_what_they_are_named_after(directory: Directory) -> None:
+    """Only texts, and a required one may come from elsewhere."""
+    directory.define_attributes(
+        {"key": "department", "choices": ["Navy", "Army"]},
+        {"key": "title", "type": "list"},
+        {"key": "employee_number"},
+        {"key": "badge", "required": True},
+    )
+    sent = {
+        ENTERPRISE: {"department": "Navy", "costCenter": "1", "manager": {"value": "x"}},
+        "title": "Admiral",
+    }
+    refused = directory.create("grace@acme.example", status=400, **sent)
+    assert refused["detail"] == "badge: badge is required."
+    user = directory.create("grace@acme.example")
+    path = f"/Users/{user['id']}"
+    with directory.app.app_context():
+        update_user(directory.admin, user["id"], {"attributes": {"badge": "7"}})
+    changed = directory.send("PUT", path, user | sent)
+    assert changed[ENTERPRISE] == {"department": "Navy"} and "title" not in changed
+    assert user_of(directory, user).attributes == {"badge": "7", "department": "Navy"}
+    number = {"op": "Add", "path": f"{ENTERPRISE}:employeeNumber", "value": "42"}
+    changed = directory.patch(path, number, {"op": "Remove", "path": f"{ENTERPRISE}:department"})
+    assert changed[ENTERPRISE] == {"employeeNumber": "42"}
+    wrong = {"op": "Replace", "path": f"{ENTERPRISE}:department", "value": "Air"}
+    assert directory.patch(path, wrong, status=400)["detail"].startswith("department: ")
+    assert user_of(directory, user).attributes == {"badge": "7", "employee_number": "42"}
+
+
+def test_every_attribute_of_the_enterprise_extension_is_stored(directory: Directory) -> None:
+    names = {
+        "employeeNumber": "employee_number",
+        "costCenter": "cost_center",
+        "organization": "organization",
+        "division": "division",
+        "department": "department",
+    }
+    directory.define_attributes(*({"key": key} for key in ("title", "user_type", *names.values())))
+    sent = {ENTERPRISE: {name: name.upper() for name in names}, "title": "Admiral", "userType": "Officer"}
+    created = directory.create("grace@acme.example", **sent)
+    assert {name: created[name] for name in sent} == sent and ENTERPRISE in created["schemas"]
+    stored = {key: name.upper() for name, key in names.items()} | {"title": "Admiral", "user_type": "Officer"}
+    assert user_of(directory, created).attributes == stored
 
 
 def test_provider_that_finds_a_user_manages_them_from_then_on(directory: Directory, make: Factory) -> None:

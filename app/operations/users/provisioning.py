@@ -18,6 +18,7 @@ from app.extensions import db
 from app.models.base import has_key, is_same
 from app.models.identity_provider import IdentityProvider
 from app.models.user import DELETED, DISABLED, Group, GroupMember, User
+from app.operations.directory.lookups import get_organization_by_id
 from app.operations.directory.users import USER_COLUMNS, UserSnapshot, snapshot_of
 from app.operations.sign_in.actor_access import has_special_role
 from app.operations.store import audit
@@ -27,6 +28,7 @@ from app.operations.users.deletion import delete_user
 from app.operations.users.user_changes import add_user, update_unchanged_user, update_user
 from app.operations.users.users import disable_user, parse_user_id
 from app.rules.actor import Actor
+from app.rules.directory.attributes import STRING, attributes_of, current_values
 from app.rules.errors import Conflict, FieldError, Forbidden, InvalidInput, NotFound
 from app.rules.identifiers import public_id
 from app.rules.mail.email_addresses import canonical_email
@@ -41,11 +43,13 @@ class ProvisionedUser(Struct, frozen=True):
     """A user as a provider sees them, with (public id, name) of their groups.
 
     ``external_id`` and ``user_name`` are its names for the user; None for the latter if that is the email.
+    ``attributes`` are the custom ones.
     """
 
     user: UserSnapshot
     external_id: str | None
     user_name: str | None
+    attributes: Mapping[str, Any]
     groups: tuple[tuple[str, str], ...] = ()
 
 
@@ -111,10 +115,11 @@ def provision_user(
 ) -> ProvisionedUser:
     """Create a user, who is managed by the provider that the actor is.
 
-    ``fields`` are those of ``NewUser``. Raises Forbidden, InvalidInput naming every wrong field, Conflict if the email
-    or one of the provider's names is taken. Audit: ``user.created``, ``user.updated``, ``user.disabled``.
+    ``fields`` are those of ``NewUser``, with ``profile`` and ``attributes``; what is None is left out, and so are
+    attributes that the organization does not have. Raises Forbidden, InvalidInput naming every wrong field, Conflict if
+    the email or one of the provider's names is taken. Audit: ``user.created``, ``user.updated``, ``user.disabled``.
     """
-    user = add_user(actor, fields).user
+    user = add_user(actor, _to_store(actor, fields)).user
     _manage(actor, user, external_id, user_name)
     if not is_active:
         disable_user(actor, user.id)
@@ -133,14 +138,11 @@ def update_provisioned_user(
 ) -> ProvisionedUser:
     """Update the fields given of a user, who is managed by the provider that the actor is from now on.
 
-    ``fields`` are those of ``UserChange``; claims of the profile that are not given stay, None removes one. Raises and
-    audits as ``update_user``; raises Forbidden also for a user whom another provider manages.
+    ``fields`` are those of ``UserChange``, with ``profile`` and ``attributes``: what they do not name stays, and None
+    removes. Raises and audits as ``update_user``; raises Forbidden also for a user whom another provider manages.
     """
     user = _require_own(actor, user_id)
-    changes = dict(fields)
-    if "profile" in fields:
-        merged = {**user.profile, **fields["profile"]}
-        changes["profile"] = {name: value for name, value in merged.items() if value is not None}
+    changes = _to_store(actor, fields, user.profile, user.attributes)
     updated = update_user(actor, user_id, changes, expected_version=expected_version).record.user
     _manage(actor, updated, external_id, user_name)
     return get_provisioned_user(actor, user_id)
@@ -214,6 +216,28 @@ def _require_own(actor: Actor, user_id: str, *, is_managed: bool = False) -> Use
     return user
 
 
+def _to_store(
+    actor: Actor,
+    fields: Mapping[str, Any],
+    profile: Mapping[str, Any] = {},
+    attributes: Mapping[str, Any] = {},
+) -> dict[str, Any]:
+    """Return the fields with the claims and attributes that are not named, of the attributes that exist as text."""
+    definitions = attributes_of(get_organization_by_id(actor.organization_id).settings)
+    texts = {attribute.key for attribute in definitions if attribute.type == STRING}
+    stored = current_values(definitions, attributes)
+    changed = _merge(stored, {key: value for key, value in fields["attributes"].items() if key in texts})
+    result = {**fields, "profile": _merge(profile, fields["profile"]), "attributes": changed}
+    if changed == stored:
+        # Attributes that the provider does not send may be required.
+        del result["attributes"]
+    return result
+
+
+def _merge(stored: Mapping[str, Any], sent: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in {**stored, **sent}.items() if value is not None}
+
+
 def _manage(actor: Actor, user: UserSnapshot, external_id: str | None, user_name: str) -> None:
     """Store whose user this is, and the provider's names. Audit: ``user.updated``, if that is something else."""
     check_external_id(external_id)
@@ -270,6 +294,7 @@ def _read(
     ).all()
     users = [snapshot_of(row) for row in rows]
     groups = _groups_of(actor.organization_id, [user.id for user in users])
+    definitions = attributes_of(get_organization_by_id(actor.organization_id).settings)
     found = []
     for user, row in zip(users, rows, strict=True):
         is_own = row.provisioned_by == provider_id
@@ -278,6 +303,7 @@ def _read(
                 user,
                 external_id=row.external_id if is_own else None,
                 user_name=row.user_name if is_own else None,
+                attributes=current_values(definitions, user.attributes),
                 groups=groups.get(user.id, ()),
             )
         )
