@@ -20,8 +20,12 @@ from app.operations.clients import resources
 from app.operations.clients.clients import delete_client, update_client
 from app.operations.clients.credentials import create_credential
 from app.operations.organizations.settings import update_settings
+from app.operations.sign_in.identity_providers import store_identity_provider
+from app.operations.sign_in.provisioning_tokens import create_provisioning_token
+from app.operations.users.groups import create_group, delete_group
 from app.rules.identifiers import first_id_at
 from tests.portal.conftest import PortalUser
+from tests.scim.conftest import FIELDS
 from tests.support.cases import each
 
 
@@ -145,6 +149,15 @@ def test_events_name_their_targets_including_deleted_ones(
             actor, resources.define_resource(actor, {"identifier": "urn:api", "name": "Hay"}).public_id
         )
         delete_client(actor, orchard.client_id)
+        delete_group(actor, acme.slug, create_group(actor, acme.slug, {"name": "Crew"}).public_id)
+        provider = store_identity_provider(actor, dict(FIELDS))
+        token = create_provisioning_token(actor, provider.public_id).record
+    ada.get("/audit?action=group.created")
+    assert "Crew Deleted grp_" in ada.text
+    ada.get("/audit?action=identity_provider.created")
+    assert f"Okta {provider.public_id}" in ada.text
+    ada.get("/audit?action=provisioning_token.created")
+    assert f"Okta {token.public_id}" in ada.text
     ada.get("/audit?action=credential.created")
     assert f"2026-11 · =1+1 Meadow {secret.credential.public_id}" in ada.text
     ada.get("/audit?action=client.registered")

@@ -17,7 +17,8 @@ from app.models.audit import AuditEvent, Webhook
 from app.models.base import is_same
 from app.models.client import Client, Credential, Resource
 from app.models.grant import Grant
-from app.models.user import DELETED, User
+from app.models.identity_provider import IdentityProvider, ProvisioningToken
+from app.models.user import DELETED, Group, User
 from app.operations.directory import lookups
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.store import clock
@@ -56,7 +57,7 @@ _MAX_CLOCK_SKEW = timedelta(minutes=5)
 # No request takes longer. Events that it caused later have no request id.
 _MAX_REQUEST_DURATION = timedelta(hours=1)
 # Events that keep the last name of a deleted object.
-_DELETION_ACTIONS = ("client.deleted", "resource.deleted")
+_DELETION_ACTIONS = ("client.deleted", "resource.deleted", "group.deleted", "identity_provider.deleted")
 _BULK_REVOCATION = "tokens.revoked"
 ACTIVITY_WINDOW = timedelta(days=90)
 
@@ -245,6 +246,14 @@ _NAMES: Mapping[str, tuple[Any, Select[*tuple[Any, ...]]]] = {
         ),
     ),
     "res": (Resource, select(Resource.id, Resource.name)),
+    "grp": (Group, select(Group.id, Group.name)),
+    "idp": (IdentityProvider, select(IdentityProvider.id, IdentityProvider.name)),
+    "pvt": (
+        ProvisioningToken,
+        select(ProvisioningToken.id, IdentityProvider.name).join(
+            IdentityProvider, is_same(IdentityProvider.id, ProvisioningToken.provider_id)
+        ),
+    ),
     "whk": (
         Webhook,
         select(Webhook.id, Webhook.description, Webhook.deleted_at.is_not(None)).where(
@@ -272,7 +281,7 @@ def _row_id(organization_id: str, prefix: str, text: str) -> UUID | None:
 
 def _find_deleted_names(organization_id: str, ids: set[str]) -> dict[str, NamedTarget]:
     """Find the last names of objects that were purged."""
-    ids = {text for text in ids if text.startswith(("cli_", "res_"))}
+    ids = {text for text in ids if text.startswith(("cli_", "res_", "grp_", "idp_"))}
     if not ids:
         return {}
     rows = db.session.execute(
