@@ -43,8 +43,9 @@ from app.web.request_log import note, request_id
 
 MAX_BODY_BYTES = 256 * 1024
 MAX_EXPRESSION_LENGTH = 1000
-MAX_PATCH_SIZE = 100
+MAX_USER_PATCH_SIZE = 100
 """Operations on a user and values in them: the library copies and compares all values for each operation."""
+MAX_GROUP_OPERATIONS = 1000
 _ATTEMPTS = 3
 # What Microsoft Entra sends beside the standard. Attributes that are not stored are ignored: each provider sends some.
 _POLICY = ScimPolicy(
@@ -349,10 +350,11 @@ def _patch(model: type[Any]) -> PatchOp[Any]:
     body = _body()
     sent = body.get("Operations")
     operations = sent if isinstance(sent, list) else []
-    if model is EnterpriseUser and _count_values(operations) > MAX_PATCH_SIZE:
-        raise InvalidInput(
-            f"Send at most {MAX_PATCH_SIZE} operations and values at a time.", field="Operations"
-        )
+    # The members of a group are counted by the size of the body.
+    is_of_user = model is EnterpriseUser
+    limit = MAX_USER_PATCH_SIZE if is_of_user else MAX_GROUP_OPERATIONS
+    if (_count_values(operations) if is_of_user else len(operations)) > limit:
+        raise InvalidInput(f"Send at most {limit} operations and values at a time.", field="Operations")
     for operation in operations:
         if isinstance(operation, dict) and _is_too_long(operation.get("path")):
             raise InvalidPathException(detail=f"Use at most {MAX_EXPRESSION_LENGTH} characters in a path.")

@@ -32,7 +32,6 @@ _ATTRIBUTES = {
 }
 _HTTP_DETAILS = {
     404: "There is no resource at this path.",
-    405: "This resource does not support the method.",
     413: "The request body is larger than 256 KiB. Send fewer members at a time.",
     500: "Something went wrong on our side.",
     501: "This service searches users or groups, and has no bulk operations.",

@@ -210,6 +210,13 @@ def test_large_groups_change_without_being_read(
     assert members(directory, group["id"], users) == "a"
 
 
+def test_operations_on_a_group_are_limited(directory: Directory) -> None:
+    path = f"/Groups/{directory.group('Crew')['id']}"
+    one = {"op": "remove", "path": 'members[value eq "usr_1"]'}
+    directory.patch(path, *[one] * 1000, status=204)
+    assert directory.patch(path, *[one] * 1001, status=400)["detail"].startswith("Operations: ")
+
+
 def test_user_is_in_a_hundred_groups_at_most(
     directory: Directory, users: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
