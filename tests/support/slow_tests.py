@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-SLOW_SECONDS = 0.08
+SLOW_SECONDS = 0.06
 # A longer setup is that of all tests, before the first one.
 SETUP_SECONDS = 1
 _LIST = Path(__file__).parents[1] / "slow.txt"
