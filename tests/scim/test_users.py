@@ -13,6 +13,7 @@ from app.operations.directory.users import create_user
 from app.operations.organizations.settings import update_settings
 from app.operations.users.provisioning import UserSearch, list_provisioned_users
 from app.operations.users.user_changes import update_user
+from app.operations.users.users import Provisioning, get_user_record, list_users
 from app.rules.identifiers import public_id
 from tests.factories import Factory
 from tests.scim.conftest import PATCH, Directory, new_directory
@@ -70,6 +71,10 @@ def test_attributes_are_stored_and_returned(directory: Directory) -> None:
     }
     assert {name: shown[name] for name in expected} == expected
     assert ENTERPRISE not in shown["schemas"] and "title" not in shown
+    with directory.app.app_context():
+        record = get_user_record(directory.admin, created["id"])
+        assert record.provisioning == Provisioning(directory.record.public_id, "00u1", None)
+        assert record in list_users(directory.admin).items
     few = directory.send("GET", f"/Users/{created['id']}?attributes=userName,name.givenName")
     assert few.keys() == {"schemas", "id", "userName", "name"} and few["name"] == {"givenName": "Grace"}
 

@@ -75,6 +75,20 @@ UserProfile: Any = create_model(
 )
 
 
+class UserProvisioning(Representation):
+    """The identity provider that manages a user by SCIM."""
+
+    provider_id: Annotated[
+        str, PublicId("idp", "identity provider"), described("It may have been deleted since.")
+    ]
+    external_id: Annotated[
+        str | None, described("`externalId`: the provider's ID for the user. Null if it sent none.")
+    ]
+    user_name: Annotated[
+        str | None, described("`userName`: the user's name there, in lower case. Null if it is the email.")
+    ]
+
+
 class User(Representation):
     """A user."""
 
@@ -109,6 +123,10 @@ class User(Representation):
         list[Annotated[str, OneOf((TOTP, PASSKEY))]],
         Source("methods"),
         described("The methods that are set up."),
+    ]
+    provisioning: Annotated[
+        UserProvisioning | None,
+        described("Who manages the user by SCIM. Null for users whom no identity provider manages."),
     ]
     password_changed_at: Annotated[
         datetime | None,

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from sqlalchemy import ColumnElement, Select, bindparam, exists, func, or_, select
 
 from app.fast_path.compiled_query import CompiledQuery, list_parameters, list_values, size_of_list
-from app.models.base import is_of_user
+from app.models.base import has_key, is_of_user
 from app.models.identity_provider import LinkedIdentity
 from app.models.user import ACTIVE, DELETED, DISABLED, RoleAssignment, User
 from app.operations.directory.lookups import get_organization_by_id, get_user_roles
@@ -37,10 +37,16 @@ from app.rules.directory.attributes import attributes_of, current_values
 from app.rules.directory.permissions import effective_roles
 from app.rules.errors import NotFound
 from app.rules.filters import Filters, choice_filter, id_filter, read_filters, sort_filter, text_filter
-from app.rules.identifiers import parse_public_id
+from app.rules.identifiers import parse_public_id, public_id
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.users.profile import STATUSES
 
+_COLUMNS = (User.provisioned_by, User.external_id, User.user_name, *USER_COLUMNS)
+_FIND = CompiledQuery(
+    select(*_COLUMNS).where(
+        has_key(User, bindparam("of_organization"), bindparam("of_user")), User.status != DELETED
+    )
+)
 # Ids are time-ordered, so ordering by id is ordering by creation.
 FILTERS: Filters = {
     "status": choice_filter(STATUSES, "Users with this status."),
@@ -52,8 +58,19 @@ FILTERS: Filters = {
 }
 
 
+class Provisioning(Struct, frozen=True):
+    """The identity provider that manages a user by SCIM, and its names for them.
+
+    ``user_name`` is None if that is the email. The provider may have been deleted since.
+    """
+
+    provider_id: str
+    external_id: str | None
+    user_name: str | None
+
+
 class UserRecord(Struct, frozen=True):
-    """A user with their roles, second-factor methods and custom attributes.
+    """A user with their roles, second-factor methods and custom attributes, and who manages them.
 
     ``organization_slug`` is their home organization.
     """
@@ -63,6 +80,7 @@ class UserRecord(Struct, frozen=True):
     roles: tuple[str, ...]
     methods: tuple[str, ...] = ()
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    provisioning: Provisioning | None = None
 
     @property
     def version(self) -> int:
@@ -89,14 +107,17 @@ def find_user_record(actor: Actor, user: str) -> UserRecord:
 def load_user_record(actor: Actor, user_id: UUID) -> UserRecord:
     """Return a user of the actor's organization without checking permissions. Raises NotFound."""
     organization_id = actor.organization_id
-    view = get_user(organization_id, user_id)
+    row = _FIND.first(of_organization=organization_id, of_user=user_id)
+    if row is None:
+        raise NotFound("There is no such user.")
+    view = snapshot_of(row)
     roles, methods = (
         get_user_roles(organization_id, organization_id, user_id),
         find_methods_of_user(organization_id, user_id),
     )
     organization = get_organization_by_id(organization_id, fresh=False)
     attributes = current_values(attributes_of(organization.settings), view.attributes)
-    return UserRecord(view, organization.slug, roles, methods, attributes)
+    return UserRecord(view, organization.slug, roles, methods, attributes, _provisioning(row))
 
 
 def parse_user_id(text: str) -> UUID:
@@ -169,8 +190,15 @@ def list_users(
             roles.get(row.id, ()),
             methods.get(row.id, ()),
             current_values(definitions, row.attributes or {}),
+            _provisioning(row),
         )
     )
+
+
+def _provisioning(row: Any) -> Provisioning | None:
+    if row.provisioned_by is None:
+        return None
+    return Provisioning(public_id("idp", row.provisioned_by), row.external_id, row.user_name)
 
 
 _CONDITIONS: Mapping[str, ColumnElement[bool]] = {
@@ -196,7 +224,7 @@ _CONDITIONS: Mapping[str, ColumnElement[bool]] = {
     ),
 }
 _LIST = PageQuery(
-    lambda given: select(*USER_COLUMNS).where(
+    lambda given: select(*_COLUMNS).where(
         User.status != DELETED, *(_CONDITIONS[name] for name in sorted(given & _CONDITIONS.keys()))
     )
 )

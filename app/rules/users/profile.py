@@ -31,6 +31,7 @@ READ_ONLY = (
     "organization_id",
     "email_verified",
     "has_password",
+    "provisioning",
     "password",
     "password_changed_at",
     "roles",
