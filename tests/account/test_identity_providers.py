@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 from flask import Flask
+from msgspec.structs import replace
 from sqlalchemy import update
 
 from app.extensions import db
@@ -17,6 +18,7 @@ from app.models.grant import AuthorizationRequest
 from app.models.identity_provider import LinkedIdentity
 from app.models.session import Session
 from app.models.user import GroupMember, User
+from app.operations.directory.users import find_user_by_email
 from app.operations.sign_in.identity_providers import (
     clear_cached_providers,
     delete_identity_provider,
@@ -178,22 +180,27 @@ def test_provider_signs_in_the_users_that_it_provisioned(
     assert provider.sign_in(Visitor(provider.app)).status_code == page.status_code
 
 
-def test_email_that_changed_meanwhile_is_not_verified(
-    provider: Provider, visitor: Visitor, make: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("outdated", "status"), [(1, 303), (2, 400)])
+def test_user_who_changes_meanwhile_is_read_again(
+    provider: Provider,
+    visitor: Visitor,
+    make: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    outdated: int,
+    status: int,
 ) -> None:
-    """The directory may change the user between the provider's answer and the lock of the user's row."""
-    user = make.user(provider.acme, email="grace@acme.example", role="member")
-    provider.set_user(user.id, email_verified=False, provisioned_by=provider.record.id)
-    link_identity = provider_sign_in.link_identity
+    """Between the provider's answer and the lock of the user's row, the directory may give their email to another."""
+    make.user(provider.acme, email="grace@acme.example", role="member")
+    provider.change(link_users=True)
+    found: list[Any] = []
 
-    def change_and_link(*arguments: Any) -> None:
-        key = (User.organization_id == provider.acme.id) & (User.id == user.id)
-        db.session.execute(update(User).where(key).values(email_canonical="hopper@acme.example"))
-        link_identity(*arguments)
+    def find_before_a_change(*arguments: Any) -> Any:
+        found.append(find_user_by_email(*arguments))
+        return replace(found[-1], version=found[-1].version - (len(found) <= outdated))
 
-    monkeypatch.setattr(provider_sign_in, "link_identity", change_and_link)
-    assert provider.sign_in(visitor).status_code == 303
-    assert [row.email_verified for row in provider.rows(User) if row.id == user.id] == [False]
+    monkeypatch.setattr(provider_sign_in, "find_user_by_email", find_before_a_change)
+    assert provider.sign_in(visitor).status_code == status
+    assert len(found) == 2 and len(provider.rows(LinkedIdentity)) == (status == 303)
 
 
 def test_disabled_user_and_too_many_answers_are_refused(provider: Provider, visitor: Visitor) -> None:

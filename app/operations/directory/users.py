@@ -192,13 +192,16 @@ def get_user(organization_id: str, user_id: UUID) -> UserSnapshot:
     return snapshot_of(row)
 
 
-def hold_user(organization_id: str, user_id: UUID) -> None:
-    """Lock the user's row until the current transaction ends.
+def hold_user(organization_id: str, user_id: UUID) -> int | None:
+    """Lock the user's row until the current transaction ends, and return its version, or None if there is none.
 
     Call it before a transaction writes several rows of the user (sessions, second factors, links): of two that write
     them in different orders, the second one then waits.
     """
-    db.session.execute(select(User.id).where(has_key(User, organization_id, user_id)).with_for_update())
+    version: int | None = db.session.scalar(
+        select(User.version).where(has_key(User, organization_id, user_id)).with_for_update()
+    )
+    return version
 
 
 @read

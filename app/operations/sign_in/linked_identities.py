@@ -127,9 +127,10 @@ def link_identity(
     """Link the account at the provider to the user, who is told by email.
 
     Raises Conflict if the account is linked to another user, the user has linked another one of the provider, or the
-    provider changed meanwhile. Audit: ``identity.linked``.
+    user or the provider changed since they were read. Audit: ``identity.linked``.
     """
-    hold_user(user.organization_id, user.id)
+    if hold_user(user.organization_id, user.id) != user.version:
+        raise Conflict("The user was changed by another request. Try again.", code="changed_meanwhile")
     hold_provider(provider)
     taken = Conflict("This account is linked to another user.", code="identity_taken")
     if find_identity(provider, identity.subject) is not None:

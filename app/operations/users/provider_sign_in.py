@@ -18,7 +18,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
-from app.models.user import ACTIVE, User
+from app.models.user import ACTIVE
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.directory.users import (
@@ -368,13 +368,10 @@ def _sign_in_or_create(arrival: _Arrival) -> SignedIn | SecondStepRequired | Pro
 
 
 def _confirm_email(actor: Actor, user: UserSnapshot, identity: ProviderIdentity) -> None:
-    """Mark the email of a user whom the provider created as verified, if the provider says that it is."""
+    """Mark the email of a user whom the provider created, and who is held, as verified if the provider says so."""
     is_same = canonical_email(identity.email or "") == user.email_canonical
-    if not is_same or not identity.email_verified or user.email_verified:
-        return
-    # The user may have got another email since they were read.
-    has_email = User.email_canonical == user.email_canonical
-    if update_user_row(user.organization_id, user.id, has_email, email_verified=True):
+    if is_same and identity.email_verified and not user.email_verified:
+        update_user_row(user.organization_id, user.id, email_verified=True)
         audit.record_user_event(actor, "user.email_verified", user.id, after={"email": user.email_canonical})
 
 
