@@ -173,8 +173,10 @@ def test_every_request_is_answered_while_the_database_is_away(abandoned: Flask) 
     )
     for method, path in (*unknown, *known):
         answer = send(http, method, path)
+        # 501: what SCIM does not have here, which needs no database to say.
         if answer.status_code >= 500 and not (
-            answer.status_code == 503 and int(answer.headers.get("Retry-After", 0)) > 0
+            (answer.status_code == 503 and int(answer.headers.get("Retry-After", 0)) > 0)
+            or answer.status_code == 501
         ):
             wrong[f"{method} {path}"] = answer.status_code
     assert wrong == {}

@@ -165,7 +165,14 @@ def test_switching_secrets_to_once_leaves_no_sealed_copy(crowd: Crowd) -> None:
 
 
 # First what another operation ends, last what deletes the objects of the others.
-FIRST = ("rotateCredential", "updateRotation", "cancelRotation", "revokeUserSession", "unlinkUserIdentity")
+FIRST = (
+    "rotateCredential",
+    "updateRotation",
+    "cancelRotation",
+    "revokeUserSession",
+    "unlinkUserIdentity",
+    "deleteProvisioningToken",
+)
 LAST = (
     "deleteClient",
     "deleteUser",

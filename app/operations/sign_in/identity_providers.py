@@ -310,7 +310,8 @@ def update_identity_provider(
 def _update(
     actor: Actor, provider_id: str, values: dict[str, Any], expected_version: ExpectedVersion
 ) -> tuple[IdentityProviderRecord, tuple[str, ...]]:
-    row = _get_row(actor, provider_id)
+    # Locked by its key, as where it is deleted: MariaDB may look for the row to update by another index.
+    row = _get_row(actor, provider_id, hold=True)
     _require_version(row, expected_version)
     secret = values.pop("client_secret", None)
     values = {name: value for name, value in values.items() if getattr(row, name) != value}
@@ -333,7 +334,7 @@ def _update(
         raise Conflict(
             "The identity provider was changed by another request. Try again.", code="changed_meanwhile"
         )
-    # Only now is the row locked: a sign-in that links an account holds it.
+    # A sign-in that links an account holds the row, which is locked here.
     if "issuer" in values and has_linked_identities(row.organization_id, row.id):
         raise InvalidInput(
             "Users have linked accounts of this issuer. Add another identity provider instead.",
@@ -392,7 +393,7 @@ def _has_many_links(actor: Actor, provider_id: str) -> bool:
 def _disable_for_deletion(
     actor: Actor, provider_id: str, expected_version: ExpectedVersion
 ) -> IdentityProviderRecord:
-    row = _get_row(actor, provider_id)
+    row = _get_row(actor, provider_id, hold=True)
     _require_version(row, expected_version)
     if row.status == ENABLED:
         count_changed(
