@@ -12,7 +12,7 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.directory.users import UserSnapshot, get_user
-from app.operations.sign_in.identity_providers import list_offered_providers
+from app.operations.sign_in.offered_providers import list_offered_providers
 from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.store.rows import Page
 from app.operations.users.email_change import EmailVerificationEnded, WrongAccount

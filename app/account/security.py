@@ -8,8 +8,8 @@ from app.account.context import AccountContext, account_page
 from app.account.forms import AuthenticatorAppForm, PasskeyForm, RenamePasskeyForm
 from app.account.sign_in import current_browser
 from app.operations.sign_in import factor_enrollment
-from app.operations.sign_in.identity_providers import list_offered_providers
 from app.operations.sign_in.linked_identities import list_own_identities
+from app.operations.sign_in.offered_providers import list_offered_providers
 from app.operations.sign_in.passkey_registration import (
     begin_registration,
     can_register_passkey,

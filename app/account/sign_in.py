@@ -18,7 +18,7 @@ from app.operations.authorization.authorization_requests import (
 from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.organizations.setup import is_set_up
-from app.operations.sign_in.identity_providers import list_offered_providers
+from app.operations.sign_in.offered_providers import list_offered_providers
 from app.operations.sign_in.passkey_sign_in import (
     PasskeyRefused,
     begin_passkey_sign_in,

@@ -23,7 +23,7 @@ from app.account.sign_in import (
 )
 from app.operations.directory.lookups import get_organization_by_id, get_organization_by_slug
 from app.operations.directory.snapshots import OrganizationSnapshot
-from app.operations.sign_in.identity_providers import list_offered_providers
+from app.operations.sign_in.offered_providers import list_offered_providers
 from app.operations.sign_in.passkeys import InvalidChallenge, PasskeyNotVerified
 from app.operations.users.invitations import (
     InvitationEnded,

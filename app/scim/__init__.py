@@ -52,7 +52,7 @@ def register(app: Flask) -> None:
 
 
 def _view(name: str) -> Callable[..., Response]:
-    """Return a view that imports the endpoints at the first request: their library costs half a second and 10 MB."""
+    """Return a view that imports the endpoints at the first request: their library costs half a second and 7 MB."""
 
     def view(**values: str) -> Response:
         response: Response = getattr(import_module("app.scim.endpoints"), name)(**values)

@@ -1,4 +1,7 @@
-"""What a PATCH does to the members of a group, without reading them: a group may have many."""
+"""Changes of a group's members by PATCH (RFC 7644 section 3.5.2).
+
+The present members are not read, because a group may have many.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What requests of SCIM contain: JSON, operations of a PATCH, filters, and which attributes and page they ask for."""
+"""Reading requests of SCIM: JSON bodies, PATCH operations, filters, pages, and the attributes to return."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class Membership(ComplexAttribute):
 
 
 class Enterprise(Extension):
-    """What companies know of a user (RFC 7643 section 4.3), stored as the custom attributes of these names."""
+    """The enterprise extension (RFC 7643 section 4.3). Each value is stored in the custom attribute of that name."""
 
     __schema__ = URN("urn:ietf:params:scim:schemas:extension:enterprise:2.0:User")
 
@@ -247,7 +247,6 @@ def _primary(values: list[T] | None) -> T | None:
 def configuration(base_url: str) -> ServiceProviderConfig:
     """Return what this service supports (RFC 7643 section 5)."""
     return ServiceProviderConfig(
-        documentation_uri=None,
         patch=Patch(supported=True),
         bulk=Bulk(supported=False, max_operations=0, max_payload_size=0),
         filter=Filter(supported=True, max_results=MAX_RESULTS),

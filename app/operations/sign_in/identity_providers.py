@@ -12,18 +12,16 @@ from typing import Any
 from uuid import UUID
 
 from msgspec import Struct
-from sqlalchemy import bindparam, delete, func, select, update
+from sqlalchemy import delete, func, select, update
 
 from app.config import current
 from app.extensions import db
 from app.fast_path import cache_invalidation
-from app.fast_path.cache import BoundedCache
-from app.fast_path.cache_invalidation import CacheStamp
-from app.fast_path.compiled_query import CompiledQuery
 from app.models.base import has_key
 from app.models.identity_provider import IdentityProvider, LinkedIdentity, ProvisioningToken
 from app.operations.directory.lookups import get_organization_by_id, touch_organization
 from app.operations.directory.snapshots import OrganizationSnapshot
+from app.operations.sign_in.offered_providers import clear_offered_providers, forget_offered_providers
 from app.operations.sign_in.passkeys import (
     any_user_has_passwordless_passkey,
     is_passkey_sign_in_available,
@@ -109,48 +107,15 @@ def scim_url_of(organization: OrganizationSnapshot) -> str:
     return f"{organization.base_url}/organizations/{organization.slug}/scim/v2"
 
 
-class OfferedProvider(Struct, frozen=True):
-    """An enabled provider as the sign-in page shows it."""
-
-    id: UUID
-    slug: str
-    name: str
-
-
-_FIND_OFFERED = CompiledQuery(
-    select(IdentityProvider.id, IdentityProvider.slug, IdentityProvider.name)
-    .where(
-        IdentityProvider.organization_id == bindparam("organization_id"), IdentityProvider.status == ENABLED
-    )
-    .order_by(IdentityProvider.name, IdentityProvider.id)
-)
-_offered: BoundedCache[tuple[tuple[OfferedProvider, ...], CacheStamp]] = BoundedCache(5_000)
-
-
 def clear_cached_providers() -> None:
     """Clear the caches of this process."""
-    _offered.clear()
+    clear_offered_providers()
     clear_published()
 
 
 def redirect_uri_of(base_url: str, organization_slug: str, provider_slug: str) -> str:
     """Return the URL at which a provider of the organization returns the user."""
     return f"{base_url}/organizations/{organization_slug}/login/with/{provider_slug}/callback"
-
-
-def list_offered_providers(organization: OrganizationSnapshot) -> tuple[OfferedProvider, ...]:
-    """List the providers that users can sign in with, by name: none while the organization is suspended."""
-    if not organization.is_active:
-        return ()
-    cached = _offered.get(organization.id)
-    if cached is not None and cached[1].is_current:
-        return cached[0]
-    # Take the stamp before reading, so that a change during the read makes the cached value stale.
-    seen = CacheStamp(organization.id)
-    rows = _FIND_OFFERED.rows(organization_id=organization.id)
-    found = tuple(OfferedProvider(row.id, row.slug, row.name) for row in rows)
-    _offered.put(organization.id, value=(found, seen))
-    return found
 
 
 @read
@@ -473,7 +438,7 @@ def _require_version(row: IdentityProvider, expected: ExpectedVersion) -> None:
 
 def _invalidate(organization_id: str) -> None:
     """Make every worker read the organization's providers again after the current transaction has committed."""
-    _offered.remove(organization_id)
+    forget_offered_providers(organization_id)
     cache_invalidation.invalidate(organization_id)
 
 

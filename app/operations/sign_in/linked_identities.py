@@ -19,10 +19,9 @@ from app.operations.mail.notices import notify_user
 from app.operations.sign_in.actor_access import require_manageable_user
 from app.operations.sign_in.identity_providers import (
     IdentityProviderRecord,
-    OfferedProvider,
     hold_provider,
-    list_offered_providers,
 )
+from app.operations.sign_in.offered_providers import OfferedProvider, list_offered_providers
 from app.operations.sign_in.passkeys import has_passwordless_passkey, is_passkey_sign_in_available
 from app.operations.sign_in.reauthentication import (
     require_active_session,

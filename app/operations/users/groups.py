@@ -215,7 +215,7 @@ def create_group(actor: Actor, slug: str, fields: Mapping[str, Any]) -> GroupRec
     with savepoint(on_duplicate=_name_taken()):
         db.session.add(row)
     after = {name: getattr(row, name) for name in _FIELDS if name != "provider_groups" or row.provider_groups}
-    record_group_event(inside, "group.created", row.id, after=after)
+    record_event(inside, "group.created", row.id, after=after)
     return _record(row, slug, 0)
 
 
@@ -247,7 +247,7 @@ def update_group(
                 .where(has_key(Group, row.organization_id, row.id))
                 .values(**after, **key, version=Group.version + 1, updated_at=clock.now())
             )
-        record_group_event(
+        record_event(
             inside, "group.updated", row.id, before={name: before[name] for name in after}, after=after
         )
     return _load(inside, slug, group_id), [name for name in _FIELDS if name in after]
@@ -270,7 +270,7 @@ def delete_group(
             delete(model).where(model.organization_id == row.organization_id, model.group_id == row.id)
         )
     count_changed(delete(Group).where(has_key(Group, row.organization_id, row.id)))
-    record_group_event(
+    record_event(
         inside, "group.deleted", deleted.id, before={"name": deleted.name, "members": deleted.members}
     )
     return deleted
@@ -339,7 +339,7 @@ def join_group(actor: Actor, group_id: UUID, user: UserSnapshot) -> GroupMember:
     duplicate = Conflict("This user is already a member of the group.", code="already_member")
     with savepoint(on_duplicate=duplicate):
         db.session.add(row)
-    record_group_event(actor, "group.member_added", group_id, after={"user": user.public_id})
+    record_event(actor, "group.member_added", group_id, after={"user": user.public_id})
     return row
 
 
@@ -369,9 +369,7 @@ def leave_group(actor: Actor, group_id: UUID, user_id: UUID) -> bool:
         )
     )
     if removed == 1:
-        record_group_event(
-            actor, "group.member_removed", group_id, before={"user": public_id("usr", user_id)}
-        )
+        record_event(actor, "group.member_removed", group_id, before={"user": public_id("usr", user_id)})
     return removed == 1
 
 
@@ -497,6 +495,6 @@ def _name_taken() -> Conflict:
     return Conflict("A group with this name already exists.", field="name", code="taken")
 
 
-def record_group_event(actor: Actor, action: str, group_id: UUID, **values: Any) -> None:
+def record_event(actor: Actor, action: str, group_id: UUID, **values: Any) -> None:
     """Record an event whose target is a group. The rest is as in ``audit.record``."""
     audit.record(actor, action, "group", public_id("grp", group_id), **values)

@@ -27,7 +27,7 @@ from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.directory.users import create_user, find_user_by_email, get_user
 from app.operations.mail import emails
 from app.operations.sign_in.actor_access import enter_organization
-from app.operations.sign_in.identity_providers import list_offered_providers
+from app.operations.sign_in.offered_providers import list_offered_providers
 from app.operations.sign_in.passkey_registration import VerifiedPasskey, store_passkey, verify_new_passkey
 from app.operations.sign_in.passkeys import INVITATION as INVITATION_PASSKEY
 from app.operations.sign_in.passkeys import (

@@ -9,8 +9,7 @@ from msgspec import Struct
 from sqlalchemy import delete, func, insert, select, update
 
 from app.extensions import db
-from app.models.base import has_key, is_same
-from app.models.identity_provider import IdentityProvider
+from app.models.base import has_key
 from app.models.user import Group, GroupMember, User
 from app.operations.clients.client_records import name_key
 from app.operations.directory.lookups import get_organization_by_id
@@ -25,12 +24,18 @@ from app.operations.users.groups import (
     delete_group,
     get_group,
     lock_group,
-    record_group_event,
+    record_event,
     update_group,
 )
-from app.operations.users.provisioning import check_external_id, is_visible, management_facts, provider_of
+from app.operations.users.provisioning import (
+    check_external_id,
+    is_visible,
+    management_facts,
+    provider_of,
+    require_management,
+)
 from app.rules.actor import Actor
-from app.rules.errors import Conflict, FieldError, Forbidden, InvalidInput
+from app.rules.errors import Conflict, FieldError, InvalidInput
 from app.rules.identifiers import parse_public_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.versions import ExpectedVersion
@@ -52,7 +57,7 @@ class ProvisionedGroup(Struct, frozen=True):
 
 
 class GroupSearch(Struct, frozen=True):
-    """What the groups of a list have in common. None: any."""
+    """Which groups to list. A field that is None does not matter."""
 
     group_id: str | None = None
     name: str | None = None
@@ -168,13 +173,7 @@ def _slug(actor: Actor) -> str:
 def _require_own(actor: Actor, group_id: str, *, is_managed: bool = False) -> UUID:
     actor.require("users:write")
     group = lock_group(actor, group_id)
-    manager = db.session.scalar(
-        select(IdentityProvider.id)
-        .join(Group, is_same(Group.provisioned_by, IdentityProvider.id))
-        .where(has_key(Group, actor.organization_id, group.id))
-    )
-    if manager != provider_of(actor) and (is_managed or manager is not None):
-        raise Forbidden("This group is not managed by this identity provider.")
+    require_management(actor, group.id, Group, is_managed=is_managed)
     return group.id
 
 
@@ -202,7 +201,7 @@ def _manage(actor: Actor, group_id: UUID, external_id: str | None) -> None:
         dict(zip(("provisioned_by", "external_id"), management_facts(*values), strict=True))
         for values in (before, after)
     ]
-    record_group_event(actor, "group.updated", group_id, before=facts[0], after=facts[1])
+    record_event(actor, "group.updated", group_id, before=facts[0], after=facts[1])
 
 
 def _read_members(actor: Actor, group: GroupRecord) -> tuple[str, ...]:
@@ -234,9 +233,7 @@ def _change_members(actor: Actor, group_id: UUID, change: MemberChange) -> None:
         removed = sorted(set(db.session.scalars(select(GroupMember.user_id).where(*own))) - set(added))
     for batch in _batches(removed):
         for user_id in _members_among(actor, group_id, batch):
-            record_group_event(
-                actor, "group.member_removed", group_id, before={"user": public_id("usr", user_id)}
-            )
+            record_event(actor, "group.member_removed", group_id, before={"user": public_id("usr", user_id)})
         count_changed(
             delete(GroupMember).where(
                 GroupMember.organization_id == actor.organization_id,
@@ -287,7 +284,7 @@ def _add(actor: Actor, group_id: UUID, user_ids: Sequence[UUID]) -> None:
         ],
     )
     for user_id in new:
-        record_group_event(actor, "group.member_added", group_id, after={"user": public_id("usr", user_id)})
+        record_event(actor, "group.member_added", group_id, after={"user": public_id("usr", user_id)})
 
 
 def _members_among(actor: Actor, group_id: UUID, user_ids: Sequence[UUID]) -> set[UUID]:

@@ -54,7 +54,7 @@ class ProvisionedUser(Struct, frozen=True):
 
 
 class UserSearch(Struct, frozen=True):
-    """What the users of a list have in common. None: any. ``user_name`` may be an email."""
+    """Which users to list. A field that is None does not matter. ``user_name`` may be an email."""
 
     user_id: str | None = None
     user_name: str | None = None
@@ -181,13 +181,25 @@ def find_managed_user(
 
 
 @read
-def find_managing_provider(organization_id: str, user_id: UUID) -> UUID | None:
-    """Return the provider that manages the user, or None if there is none or it was deleted."""
+def find_managing_provider(
+    organization_id: str, row_id: UUID, model: type[User | Group] = User
+) -> UUID | None:
+    """Return the provider that manages the user or group, or None if there is none or it was deleted."""
     return db.session.scalar(
         select(IdentityProvider.id)
-        .join(User, is_same(User.provisioned_by, IdentityProvider.id))
-        .where(has_key(User, organization_id, user_id))
+        .join(model, is_same(model.provisioned_by, IdentityProvider.id))
+        .where(has_key(model, organization_id, row_id))
     )
+
+
+def require_management(
+    actor: Actor, row_id: UUID, model: type[User | Group], *, is_managed: bool = False
+) -> None:
+    """Raise Forbidden if another provider manages the user or group, or with ``is_managed``, if none does."""
+    manager = find_managing_provider(actor.organization_id, row_id, model)
+    if manager != provider_of(actor) and (is_managed or manager is not None):
+        noun = "user" if model is User else "group"
+        raise Forbidden(f"This {noun} is not managed by this identity provider.")
 
 
 def is_visible() -> ColumnElement[bool]:
@@ -204,15 +216,12 @@ def check_external_id(external_id: str | None) -> None:
 
 
 def _require_own(actor: Actor, user_id: str, *, is_managed: bool = False) -> UserSnapshot:
-    provider_id = provider_of(actor)
     actor.require("users:write")
     user = get_provisioned_user(actor, user_id).user
     # Also one whose permissions the actor has: a directory could take them over by changing the email.
     if has_special_role(user):
         raise Forbidden("This user has more permissions than a member. Change them in the portal.")
-    manager = find_managing_provider(actor.organization_id, user.id)
-    if manager != provider_id and (is_managed or manager is not None):
-        raise Forbidden("This user is not managed by this identity provider.")
+    require_management(actor, user.id, User, is_managed=is_managed)
     return user
 
 
