@@ -29,8 +29,9 @@ from app.operations.directory.users import create_user
 from app.operations.organizations.administrators import add_administrator
 from app.operations.organizations.organizations import insert_organization
 from app.operations.organizations.setup import SetupResult, complete_setup, is_set_up
+from app.operations.sign_in.password_sign_in import sign_in
 from app.operations.sign_in.passwords import hash_new_password
-from app.operations.sign_in.sign_in import Browser, SignedIn, sign_in
+from app.operations.sign_in.sign_in import Browser, SignedIn
 from app.operations.store import clock
 from app.rules.actor import Actor
 from app.rules.directory.permissions import PERMISSIONS, ROOT_ONLY

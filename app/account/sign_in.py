@@ -24,9 +24,10 @@ from app.operations.sign_in.passkey_sign_in import (
     begin_passkey_sign_in,
     is_passkey_sign_in_offered,
 )
+from app.operations.sign_in.password_sign_in import SignInRefused, sign_in
 from app.operations.sign_in.provider_metadata import ProviderUnusable
 from app.operations.sign_in.sessions import SessionRecord, end_session
-from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn, SignInRefused, sign_in
+from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn
 from app.operations.users.provider_sign_in import begin_provider_sign_in
 from app.operations.users.sign_up import next_registration_step
 from app.rules.authorization.interaction import demands_new_sign_in

@@ -18,7 +18,8 @@ from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.grants.signing_keys import get_active_key, list_public_keys
 from app.operations.maintenance import janitor
 from app.operations.maintenance.demo import create_demo
-from app.operations.sign_in.sign_in import SignedIn, sign_in
+from app.operations.sign_in.password_sign_in import sign_in
+from app.operations.sign_in.sign_in import SignedIn
 from app.operations.store import keyring, leases
 from app.rules.actor import Actor
 from tests.factories import PASSWORD, Factory

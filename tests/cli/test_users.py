@@ -5,7 +5,8 @@ from __future__ import annotations
 from flask import Flask
 
 from app.operations.directory.users import create_user
-from app.operations.sign_in.sign_in import SignedIn, sign_in
+from app.operations.sign_in.password_sign_in import sign_in
+from app.operations.sign_in.sign_in import SignedIn
 from app.operations.store.rows import MAX_LIMIT
 from app.operations.users.password_resets import reset_password
 from tests.cli.test_commands import run

@@ -24,12 +24,13 @@ from app.operations.directory.lookups import (
     find_client,
 )
 from app.operations.organizations.administrators import list_administrators, remove_administrator
+from app.operations.sign_in.password_sign_in import sign_in
 from app.operations.sign_in.second_factors import (
     create_recovery_codes,
     use_recovery_code,
 )
 from app.operations.sign_in.sessions import find_session
-from app.operations.sign_in.sign_in import SignedIn, sign_in
+from app.operations.sign_in.sign_in import SignedIn
 from app.operations.store.checkpoints import advance
 from app.operations.store.rows import PageRequest
 from app.operations.store.transactions import transaction

@@ -13,7 +13,8 @@ from sqlalchemy import update
 
 from app.extensions import db
 from app.models.user import User
-from app.operations.sign_in.sign_in import SignedIn, sign_in
+from app.operations.sign_in.password_sign_in import sign_in
+from app.operations.sign_in.sign_in import SignedIn
 from tests.factories import PASSWORD
 from tests.support.databases import Database
 

@@ -9,7 +9,8 @@ from flask import Flask
 
 from app.operations.sign_in import pending_sign_ins, second_factors
 from app.operations.sign_in.factor_verification import verify_code
-from app.operations.sign_in.sign_in import Browser, SecondStepRequired, sign_in
+from app.operations.sign_in.password_sign_in import sign_in
+from app.operations.sign_in.sign_in import Browser, SecondStepRequired
 from app.rules.actor import Actor
 from app.rules.errors import DomainError
 from tests.factories import PASSWORD, Factory

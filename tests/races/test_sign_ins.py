@@ -6,7 +6,7 @@ import pytest
 from flask import Flask
 
 from app.operations.sign_in import known_browsers
-from app.operations.sign_in.sign_in import sign_in
+from app.operations.sign_in.password_sign_in import sign_in
 from tests.factories import PASSWORD, Factory
 from tests.support.databases import Database
 from tests.support.threads import at_once

@@ -7,8 +7,8 @@ import functools
 import pytest
 from flask import Flask
 
-from app.operations.sign_in import sign_in as sign_in_module
-from app.operations.sign_in.sign_in import sign_in
+from app.operations.sign_in import password_sign_in
+from app.operations.sign_in.password_sign_in import sign_in
 from app.operations.users.deletion import delete_user
 from tests.factories import Factory
 from tests.oauth.conftest import audited
@@ -22,7 +22,7 @@ def test_sign_in_during_deletion_leaves_no_session(
     app: Flask, make: Factory, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The race is for the user's row. Password hashing in turns would spread the requests.
-    monkeypatch.setattr(sign_in_module, "verify_password", lambda *_, **__: (True, None))
+    monkeypatch.setattr(password_sign_in, "verify_password", lambda *_, **__: (True, None))
     acme = make.organization()
     for _ in range(3):
         leaving = make.user(acme, email="ada@acme.example").public_id

@@ -19,7 +19,7 @@ from sqlalchemy import insert, update
 from app.extensions import db
 from app.models.second_factor import AuthenticatorApp
 from app.models.user import User
-from app.operations.sign_in.sign_in import sign_in
+from app.operations.sign_in.password_sign_in import sign_in
 from app.operations.store import clock
 from app.operations.users import password_resets, sign_up
 from app.operations.users.invitations import create_invitation, find_invitation, revoke_invitation

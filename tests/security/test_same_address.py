@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from flask import Flask
 
-from app.operations.sign_in.sign_in import SignedIn, sign_in
+from app.operations.sign_in.password_sign_in import sign_in
+from app.operations.sign_in.sign_in import SignedIn
 from app.operations.users import deletion
 from tests.factories import Factory
 

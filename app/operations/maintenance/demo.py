@@ -38,8 +38,9 @@ from app.operations.grants import grants
 from app.operations.organizations.administrators import add_administrator
 from app.operations.organizations.organizations import create_organization
 from app.operations.organizations.setup import complete_setup, is_set_up
+from app.operations.sign_in.password_sign_in import sign_in
 from app.operations.sign_in.passwords import hash_new_password
-from app.operations.sign_in.sign_in import Browser, sign_in
+from app.operations.sign_in.sign_in import Browser
 from app.operations.store import clock
 from app.operations.store.transactions import transaction
 from app.operations.store.usage_counters import (

@@ -40,10 +40,11 @@ from app.operations.organizations import organizations, roles
 from app.operations.organizations.administrators import add_administrator
 from app.operations.organizations.organizations import insert_organization
 from app.operations.sign_in import identity_providers
+from app.operations.sign_in.password_sign_in import sign_in
 from app.operations.sign_in.passwords import hash_new_password
 from app.operations.sign_in.provisioning_tokens import create_provisioning_token
 from app.operations.sign_in.sessions import find_session
-from app.operations.sign_in.sign_in import Browser, SignedIn, sign_in
+from app.operations.sign_in.sign_in import Browser, SignedIn
 from app.operations.store import clock
 from app.operations.store.outbox import Message
 from app.operations.store.transactions import count_changed, read, transaction

@@ -1,4 +1,4 @@
-"""Signing in with a password, and completing a sign-in after any first or second factor.
+"""Completing a sign-in after any first or second factor.
 
 Every sign-in ends in ``complete_first_factor`` or ``complete_second_factor``, so that no path to a session
 skips the organization's second-factor policy (MF-6).
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any
 from uuid import UUID
 
 from msgspec import Struct
@@ -20,10 +20,8 @@ from app.fast_path.compiled_query import CompiledQuery
 from app.models.base import has_key, is_of_user, is_same
 from app.models.session import KnownBrowser, Session
 from app.models.user import ACTIVE, RoleAssignment, User
-from app.operations.directory.lookups import get_organization_by_id
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.sign_in import known_browsers, sign_in_limits
-from app.operations.sign_in.passwords import verify_password
 from app.operations.sign_in.pending_sign_ins import (
     PendingSignInRecord,
     ProviderSession,
@@ -39,15 +37,10 @@ from app.operations.store.transactions import on_commit, transaction, transactio
 from app.operations.store.usage_counters import ACTIVE_USER, SIGN_INS, counters
 from app.rules.actor import Actor
 from app.rules.directory.permissions import permissions_of_roles
-from app.rules.errors import Unavailable
 from app.rules.identifiers import public_id
-from app.rules.mail.email_addresses import canonical_email
 from app.rules.organizations.settings_table import MAX_REAUTHENTICATION_SECONDS
 from app.rules.sign_in.identity_providers import AMR as AMR_PROVIDER
-from app.rules.sign_in.passwords import Lockout
 from app.rules.sign_in.second_factors import MfaRequirement, combine_amr, used_second_factor
-
-SignInRefusalReason = Literal["mismatch", "wait", "capped", "disabled", "reset", "suspended", "password_off"]
 
 
 class SignedIn(Struct, frozen=True):
@@ -91,50 +84,15 @@ class Browser(Struct, frozen=True):
     known_cookie: str = ""
 
 
-class SignInRefused(Struct, frozen=True):
-    """The reason why a sign-in was rejected. ``attempts_left`` does not reveal whether the account exists."""
-
-    reason: SignInRefusalReason
-    attempts_left: int = 0
-    retry_after: int = 0
-
-
-class _Credentials(Struct, frozen=True):
-    id: UUID
-    password_hash: str | None
-    is_active: bool
-    has_blocked_password: bool
-
-
 _USER_KEY: tuple[Any, Any] = (bindparam("organization_id"), bindparam("user_id"))
-_IS_KNOWN_BROWSER = and_(
+IS_KNOWN_BROWSER = and_(
     is_same(KnownBrowser.user_id, User.id),
     known_browsers.IS_IN_COOKIE,
 )
-_FIND_ACCOUNT = CompiledQuery(
-    select(
-        User.id,
-        User.password_hash,
-        User.status,
-        User.password_changed_at,
-        User.created_at,
-        KnownBrowser.id.label("browser_id"),
-    )
-    .outerjoin(KnownBrowser, _IS_KNOWN_BROWSER)
-    .where(
-        User.organization_id == bindparam("organization_id"),
-        User.email_canonical == bindparam("email_canonical"),
-    )
-)
-_LOCK_USER = select(User.email, User.email_canonical, User.last_sign_in_at).where(
+LOCK_USER = select(User.email, User.email_canonical, User.last_sign_in_at).where(
     has_key(User, *_USER_KEY), User.status == ACTIVE
 )
-_LOCK = CompiledQuery(_LOCK_USER.with_for_update())
-_LOCK_WITH_PASSWORD = CompiledQuery(
-    _LOCK_USER.where(User.password_hash == bindparam("password_hash")).with_for_update()
-)
-
-
+_LOCK = CompiledQuery(LOCK_USER.with_for_update())
 _OTHER_BROWSERS = aliased(KnownBrowser)
 # One row for each role of the user in the organization, or one without a role.
 _READ_STATE = CompiledQuery(
@@ -161,18 +119,13 @@ _READ_STATE = CompiledQuery(
             RoleAssignment.user_id == User.id,
         ),
     )
-    .outerjoin(KnownBrowser, _IS_KNOWN_BROWSER)
+    .outerjoin(KnownBrowser, IS_KNOWN_BROWSER)
     .where(has_key(User, *_USER_KEY))
 )
 _UPDATE_LAST_SIGN_IN = CompiledQuery(
     update(User)
     .where(has_key(User, bindparam("of_organization"), bindparam("of_user")))
     .values(last_sign_in_at=bindparam("last_sign_in_at"))
-)
-_RENEW_HASH = CompiledQuery(
-    update(User)
-    .where(has_key(User, bindparam("of_organization"), bindparam("of_user")))
-    .values(password_hash=bindparam("password_hash"), password_scheme=None)
 )
 
 
@@ -211,7 +164,28 @@ def complete_first_factor(
     they already were two factors. ``provider`` is the sign-in at an identity provider that was accepted. Raises
     SignInEnded when the user can no longer sign in. Audit: ``session.started`` or ``sign_in.first_proof_given``.
     """
-    user = _read_user(organization, user_id, _lock_user(organization, user_id), browser)
+    row = _lock_user(organization, user_id)
+    return complete_for_locked_user(
+        actor, organization, user_id, row, amr=amr, browser=browser, provider=provider
+    )
+
+
+def complete_for_locked_user(
+    actor: Actor,
+    organization: OrganizationSnapshot,
+    user_id: UUID,
+    row: Any,
+    *,
+    amr: tuple[str, ...],
+    browser: Browser,
+    provider: ProviderSession | None = None,
+    attempts: tuple[UUID, ...] = (),
+) -> SignedIn | SecondStepRequired:
+    """Do what ``complete_first_factor`` does for a user whose ``row`` of LOCK_USER the transaction holds already.
+
+    ``attempts`` are the claimed guesses of a password that turned out to be right.
+    """
+    user = _read_user(organization, user_id, row, browser, attempts)
     return _complete_first_factor(actor, organization, user, amr, browser, provider)
 
 
@@ -251,113 +225,6 @@ def postpone_enrollment(
     return _complete_first_factor(
         actor, organization, user, pending.amr, browser, pending.provider, is_offer_declined=True
     )
-
-
-def sign_in(
-    organization_id: str,
-    email: str,
-    password: str,
-    *,
-    ip_address: str | None = None,
-    request_id: str | None = None,
-    browser: Browser = Browser(),
-) -> SignedIn | SecondStepRequired | SignInRefused:
-    """Sign a user in with a password.
-
-    A wrong password is a result, not an exception. Failures count towards the limits in ``sign_in_limits``. Raises
-    Unavailable when too many passwords are being hashed, or hashing would have to wait for over two seconds. Audit: as
-    ``complete_first_factor``, or ``sign_in.failed``, sampled once an account exceeds its limit.
-    """
-    organization = get_organization_by_id(organization_id, fresh=False)
-    if not _accepts_passwords(organization):
-        # Another machine may have changed that a moment ago.
-        organization = get_organization_by_id(organization_id)
-    if not organization.is_active:
-        return SignInRefused("suspended")
-    if not _accepts_passwords(organization):
-        return SignInRefused("password_off")
-    canonical = canonical_email(email)
-    account, known_browser_id = _find_account(organization, canonical or "", browser.known_cookie)
-    attempt = sign_in_limits.claim_password_attempt(
-        organization, email, ip_address=ip_address, browser=known_browser_id
-    )
-    result = attempt.result
-    if result.retry_after:
-        return SignInRefused("capped" if attempt.is_capped else "wait", retry_after=result.retry_after)
-    try:
-        is_right, renewed_hash = verify_password(
-            account.password_hash if account else None,
-            password,
-            organization_id=organization.id,
-            ip_address=ip_address,
-        )
-    except Unavailable:
-        rate_limits.withdraw_attempts(organization.id, result.attempts)
-        raise
-    actor = Actor.anonymous(organization.id, ip_address, request_id)
-    has_access = account is not None and account.is_active and not account.has_blocked_password
-    if account is not None and is_right and has_access:
-        accepted = _accept_password(
-            actor,
-            organization,
-            account,
-            renewed_hash,
-            attempts=result.attempts,
-            browser=browser,
-        )
-        if accepted is not None:
-            return accepted
-    # Only someone who knows the password may learn that the account is disabled or has to reset it.
-    reason: SignInRefusalReason = "mismatch"
-    if account is not None and is_right and not has_access:
-        reason = "reset" if account.is_active else "disabled"
-    # Record every failure up to the limit, then only the 1st, 2nd, 4th, 8th … beyond it, so that an attack cannot
-    # fill the audit log.
-    if result.excess_failures <= 0 or result.excess_failures.bit_count() == 1:
-        _record_failure(actor, canonical, reason, account.id if account is not None else None)
-    wait = Lockout.of(organization.settings).delay.total_seconds() if result.attempts_left == 0 else 0
-    return SignInRefused(reason, attempts_left=result.attempts_left, retry_after=int(wait))
-
-
-def _accepts_passwords(organization: OrganizationSnapshot) -> bool:
-    return organization.is_active and bool(organization.settings["authentication"]["password"]["enabled"])
-
-
-def _find_account(
-    organization: OrganizationSnapshot, canonical: str, known_cookie: str
-) -> tuple[_Credentials | None, UUID | None]:
-    """Find the account with the email, and its known browser among the cookie's values."""
-    row = _FIND_ACCOUNT.first(
-        organization_id=organization.id,
-        email_canonical=canonical,
-        **known_browsers.cookie_parameters(organization.id, known_cookie, clock.now()),
-    )
-    if row is None:
-        return None, None
-    is_blocked = organization.blocks_password(row.password_changed_at, row.created_at)
-    return _Credentials(row.id, row.password_hash, row.status == ACTIVE, is_blocked), row.browser_id
-
-
-@transaction
-def _accept_password(
-    actor: Actor,
-    organization: OrganizationSnapshot,
-    account: _Credentials,
-    renewed_hash: str | None,
-    *,
-    attempts: tuple[UUID, ...],
-    browser: Browser,
-) -> SignedIn | SecondStepRequired | None:
-    """Complete the sign-in, or return None if the password or the status changed after the hash was read."""
-    row = _LOCK_WITH_PASSWORD.first(
-        organization_id=organization.id, user_id=account.id, password_hash=account.password_hash
-    )
-    if row is None:
-        return None
-    if renewed_hash:
-        _RENEW_HASH.write(of_organization=organization.id, of_user=account.id, password_hash=renewed_hash)
-    user = _read_user(organization, account.id, row, browser, attempts)
-    return _complete_first_factor(actor, organization, user, ("pwd",), browser)
 
 
 def _lock_user(organization: OrganizationSnapshot, user_id: UUID) -> Any:
@@ -509,14 +376,3 @@ def _time_at_provider(organization: OrganizationSnapshot, provider: ProviderSess
 def _count_sign_in(organization_id: str, user_id: UUID, method: str) -> None:
     counters.add(organization_id, ((SIGN_INS, method),))
     counters.add(organization_id, ACTIVE_USER, None, user_id)
-
-
-@transaction
-def _record_failure(
-    actor: Actor, canonical: str | None, reason: SignInRefusalReason, user_id: UUID | None
-) -> None:
-    # Record only what looks like an email address, because users sometimes type a password into the wrong field.
-    after = {"email": canonical, "reason": reason}
-    # With the user as target, the account's owner sees the attempt in the activity list.
-    target = None if user_id is None else public_id("usr", user_id)
-    audit.record(actor, "sign_in.failed", "user", target, after=after)

@@ -8,7 +8,8 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
-from app.operations.sign_in.sign_in import SignedIn, sign_in
+from app.operations.sign_in.password_sign_in import sign_in
+from app.operations.sign_in.sign_in import SignedIn
 from tests.factories import PASSWORD, Factory, bearer_header
 from tests.support.authenticator import with_app
 

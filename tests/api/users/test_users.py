@@ -12,7 +12,8 @@ from werkzeug.test import TestResponse
 from app.extensions import db
 from app.models.user import User
 from app.operations.directory.lookups import OrganizationSnapshot
-from app.operations.sign_in.sign_in import SignedIn, SignInRefused, sign_in
+from app.operations.sign_in.password_sign_in import SignInRefused, sign_in
+from app.operations.sign_in.sign_in import SignedIn
 from app.operations.users.password_resets import reset_password
 from app.rules.identifiers import new_public_id
 from tests.factories import PASSWORD, Factory, bearer_header

@@ -21,10 +21,11 @@ from app.operations.organizations.administrators import add_administrator
 from app.operations.sign_in.factor_enrollment import regenerate_recovery_codes, remove_authenticator_app
 from app.operations.sign_in.passkey_registration import begin_registration, finish_registration
 from app.operations.sign_in.passkey_sign_in import PasskeyRefused, begin_passkey_sign_in, sign_in_with_passkey
+from app.operations.sign_in.password_sign_in import sign_in
 from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.sign_in.second_factors import count_recovery_codes, find_methods_of_user
 from app.operations.sign_in.sessions import end_sessions_of_user
-from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn, sign_in
+from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn
 from app.operations.store.transactions import transaction
 from app.operations.users.email_change import request_email_verification, verify_email
 from app.operations.users.invitations import accept_invitation, create_invitation

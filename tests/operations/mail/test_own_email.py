@@ -14,9 +14,10 @@ from sqlalchemy import update
 from app.extensions import db
 from app.models.user import AccountLink, User
 from app.operations.directory.users import get_user
+from app.operations.sign_in.password_sign_in import sign_in
 from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.sign_in.sessions import find_session
-from app.operations.sign_in.sign_in import SignedIn, sign_in
+from app.operations.sign_in.sign_in import SignedIn
 from app.operations.store import clock
 from app.operations.users import email_change
 from app.operations.users.email_change import (

@@ -9,7 +9,8 @@ import pytest
 
 from app.operations.directory.users import find_user_by_email
 from app.operations.organizations.settings import update_settings
-from app.operations.sign_in.sign_in import SignedIn, sign_in
+from app.operations.sign_in.password_sign_in import sign_in
+from app.operations.sign_in.sign_in import SignedIn
 from app.operations.users import password_resets
 from app.operations.users.password_resets import request_reset, reset_password
 from app.operations.users.users import disable_user

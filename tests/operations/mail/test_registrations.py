@@ -16,7 +16,8 @@ from app.operations.directory.lookups import get_organization_by_id
 from app.operations.directory.users import find_user_by_email
 from app.operations.maintenance.janitor import purge_expired
 from app.operations.organizations.settings import NO_MAIL_SERVER_WARNING, update_settings
-from app.operations.sign_in.sign_in import SignedIn, SignInRefused, sign_in
+from app.operations.sign_in.password_sign_in import SignInRefused, sign_in
+from app.operations.sign_in.sign_in import SignedIn
 from app.operations.store import clock, outbox
 from app.operations.users import registrations, sign_up
 from app.operations.users.registrations import RegistrationEnded, confirm_registration, find_registration

@@ -9,7 +9,8 @@ import pytest
 
 from app.operations.directory.users import get_user
 from app.operations.mail import emails
-from app.operations.sign_in.sign_in import SignedIn, sign_in
+from app.operations.sign_in.password_sign_in import sign_in
+from app.operations.sign_in.sign_in import SignedIn
 from app.operations.users.password_resets import find_reset, issue_reset_link, reset_password
 from app.rules.errors import TooManyRequests
 from tests.support.databases import Database

@@ -19,7 +19,8 @@ from app.operations.directory.lookups import (
 )
 from app.operations.organizations import setup
 from app.operations.organizations.setup import complete_setup, is_set_up, is_setup_token, issue_setup_token
-from app.operations.sign_in.sign_in import SignedIn, sign_in
+from app.operations.sign_in.password_sign_in import sign_in
+from app.operations.sign_in.sign_in import SignedIn
 from app.operations.store import clock
 from app.operations.store.transactions import transaction
 from app.rules import identifiers

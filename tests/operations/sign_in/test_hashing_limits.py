@@ -13,7 +13,8 @@ from app.circuit_breaker import Turns
 from app.extensions import db
 from app.models.session import Attempt
 from app.operations.sign_in import passwords
-from app.operations.sign_in.sign_in import SignedIn, sign_in
+from app.operations.sign_in.password_sign_in import sign_in
+from app.operations.sign_in.sign_in import SignedIn
 from app.rules.errors import Unavailable
 from app.rules.sign_in import imported_hashes
 from app.rules.sign_in.passwords import hash_password

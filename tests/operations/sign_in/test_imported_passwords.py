@@ -13,7 +13,8 @@ from sqlalchemy import select, update
 from app.extensions import db
 from app.models.user import User
 from app.operations.directory.users import MAX_PASSWORD_SCHEMES, list_password_schemes
-from app.operations.sign_in.sign_in import SignedIn, SignInRefused, sign_in
+from app.operations.sign_in.password_sign_in import SignInRefused, sign_in
+from app.operations.sign_in.sign_in import SignedIn
 from app.operations.users.deletion import delete_user
 from app.rules.sign_in.imported_hashes import dummy_imported_hash, parse_hash
 from tests.factories import MadeUser

@@ -13,8 +13,9 @@ from app.extensions import db
 from app.models.session import KnownBrowser
 from app.operations.maintenance.janitor import purge_expired
 from app.operations.sign_in import known_browsers
+from app.operations.sign_in.password_sign_in import sign_in
 from app.operations.sign_in.passwords import change_password
-from app.operations.sign_in.sign_in import Browser, SignedIn, sign_in
+from app.operations.sign_in.sign_in import Browser, SignedIn
 from app.operations.store import clock
 from app.operations.users.deletion import delete_user
 from app.operations.users.password_resets import issue_reset_link, reset_password

@@ -11,9 +11,10 @@ from sqlalchemy import select
 from app.extensions import db
 from app.models.audit import AuditEvent
 from app.operations.sign_in import passwords
+from app.operations.sign_in.password_sign_in import sign_in
 from app.operations.sign_in.passwords import change_password
 from app.operations.sign_in.sessions import find_session
-from app.operations.sign_in.sign_in import SignedIn, sign_in
+from app.operations.sign_in.sign_in import SignedIn
 from app.operations.sign_in.sign_in_limits import MAX_FAILURES_PER_ACCOUNT
 from app.rules.errors import Forbidden, InvalidInput, TooManyRequests, Unavailable
 from tests.factories import PASSWORD

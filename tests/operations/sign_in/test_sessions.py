@@ -14,6 +14,7 @@ from app.models.session import Session
 from app.models.user import User
 from app.operations.organizations.administrators import add_administrator, remove_administrator
 from app.operations.organizations.settings import update_settings
+from app.operations.sign_in.password_sign_in import sign_in
 from app.operations.sign_in.sessions import (
     end_other_sessions,
     end_session,
@@ -22,7 +23,7 @@ from app.operations.sign_in.sessions import (
     rotate_session_token,
     start_session,
 )
-from app.operations.sign_in.sign_in import Browser, sign_in
+from app.operations.sign_in.sign_in import Browser
 from app.rules.errors import Forbidden, NotFound
 from app.rules.identifiers import new_token
 from tests.factories import PASSWORD

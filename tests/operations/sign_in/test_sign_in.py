@@ -17,10 +17,10 @@ from app.models.organization import Organization
 from app.models.session import Attempt, Session
 from app.models.user import User
 from app.operations.organizations.organizations import update_organization
-from app.operations.sign_in import passwords
-from app.operations.sign_in import sign_in as sign_in_module
+from app.operations.sign_in import password_sign_in, passwords
+from app.operations.sign_in.password_sign_in import SignInRefused, sign_in
 from app.operations.sign_in.sessions import find_session
-from app.operations.sign_in.sign_in import Browser, SignedIn, SignInRefused, sign_in
+from app.operations.sign_in.sign_in import Browser, SignedIn
 from app.operations.users.users import disable_user, enable_user
 from app.rules.identifiers import digest
 from app.rules.sign_in import passwords as rule
@@ -206,7 +206,7 @@ def test_user_changed_during_verification_is_not_signed_in(
         _write(update(User).where(User.id == ada.id).values(**change))
         return True, None
 
-    monkeypatch.setattr(sign_in_module, "verify_password", verify)
+    monkeypatch.setattr(password_sign_in, "verify_password", verify)
     assert attempt_sign_in(acme, password=PASSWORD).reason == "mismatch"
     assert count(Session) == 0
 

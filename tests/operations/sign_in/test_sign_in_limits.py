@@ -16,9 +16,9 @@ from sqlalchemy import func, insert, select, update
 from app.extensions import db
 from app.models.audit import AuditEvent
 from app.models.session import Attempt
-from app.operations.sign_in import passwords
-from app.operations.sign_in import sign_in as sign_in_module
-from app.operations.sign_in.sign_in import Browser, SignedIn, sign_in
+from app.operations.sign_in import password_sign_in, passwords
+from app.operations.sign_in.password_sign_in import sign_in
+from app.operations.sign_in.sign_in import Browser, SignedIn
 from app.operations.sign_in.sign_in_limits import (
     MAX_FAILURES_PER_ACCOUNT,
     MAX_FAILURES_PER_NETWORK,
@@ -39,7 +39,7 @@ ROOT = Path(__file__).parents[3]
 _ANOTHER = """
 import sys
 from app import create_app
-from app.operations.sign_in.sign_in import sign_in
+from app.operations.sign_in.password_sign_in import sign_in
 
 with create_app().app_context():
     print(sign_in(sys.argv[1], "ada@acme.example", "x", ip_address=sys.argv[2]).reason)
@@ -88,7 +88,7 @@ def count(model: Any, *conditions: Any) -> int:
 @pytest.fixture
 def skip_hashing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reject every password without hashing."""
-    monkeypatch.setattr(sign_in_module, "verify_password", lambda *args, **place: (False, None))
+    monkeypatch.setattr(password_sign_in, "verify_password", lambda *args, **place: (False, None))
 
 
 @pytest.mark.usefixtures("skip_hashing")
@@ -186,7 +186,7 @@ def test_owner_signs_in_during_two_thousand_failures(
 ) -> None:
     """LK-1, LK-2: only a hundred are verified, and the owner's known browser does not wait."""
     with monkeypatch.context() as patch:
-        patch.setattr(sign_in_module, "verify_password", passwords.verify_password)
+        patch.setattr(password_sign_in, "verify_password", passwords.verify_password)
         known = attempt_sign_in(acme, password=PASSWORD).known_cookie
     tried = Counter(
         attempt_sign_in(acme, ip_address=f"198.51.{number % 10}.{number // 10 % 250}").reason
@@ -208,7 +208,7 @@ def test_attempts_of_many_networks_at_many_accounts_use_the_organization_limit(
     TN-14: other tenants are not affected.
     """
     with monkeypatch.context() as patch:
-        patch.setattr(sign_in_module, "verify_password", passwords.verify_password)
+        patch.setattr(password_sign_in, "verify_password", passwords.verify_password)
         known = attempt_sign_in(acme, password=PASSWORD).known_cookie
     record_failures(acme, bucket_key("sign_in organization"), MAX_FAILURES_PER_ORGANIZATION)
     refused = attempt_sign_in(acme, "stolen@acme.example", ip_address="192.0.2.1")

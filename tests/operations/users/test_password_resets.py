@@ -11,9 +11,10 @@ from sqlalchemy import update
 from app.extensions import db
 from app.models.user import User
 from app.operations.directory.users import find_user_by_email
+from app.operations.sign_in.password_sign_in import SignInRefused, sign_in
 from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.sign_in.sessions import find_session
-from app.operations.sign_in.sign_in import SignedIn, SignInRefused, sign_in
+from app.operations.sign_in.sign_in import SignedIn
 from app.operations.store import clock
 from app.operations.store.transactions import transaction
 from app.operations.users.account_links import consume_link

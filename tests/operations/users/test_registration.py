@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from app.operations.directory.users import find_user_by_email
-from app.operations.sign_in.sign_in import SignedIn, SignInRefused, sign_in
+from app.operations.sign_in.password_sign_in import SignInRefused, sign_in
+from app.operations.sign_in.sign_in import SignedIn
 from app.operations.users import sign_up
 from app.operations.users.app_roles import assign_app_role
 from app.operations.users.groups import add_member, create_group

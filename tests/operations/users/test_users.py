@@ -13,7 +13,8 @@ from sqlalchemy import func, select, update
 from app.extensions import db
 from app.models.user import User
 from app.operations.directory.users import create_user, find_user_by_email, get_user
-from app.operations.sign_in.sign_in import SignedIn, sign_in
+from app.operations.sign_in.password_sign_in import sign_in
+from app.operations.sign_in.sign_in import SignedIn
 from app.operations.store.transactions import transaction
 from app.operations.users import users
 from app.operations.users.deletion import delete_user

@@ -19,7 +19,8 @@ from app.operations.maintenance.archive import UnreadableArchive
 from app.operations.maintenance.transfer import export_organization, import_organization
 from app.operations.organizations import organizations
 from app.operations.organizations.administrators import add_administrator
-from app.operations.sign_in.sign_in import SignedIn, sign_in
+from app.operations.sign_in.password_sign_in import sign_in
+from app.operations.sign_in.sign_in import SignedIn
 from app.operations.store import clock
 from app.operations.store.rows import PageRequest
 from app.operations.store.transactions import transaction

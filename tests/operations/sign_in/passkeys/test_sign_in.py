@@ -19,10 +19,10 @@ from app.operations.sign_in.passkey_sign_in import (
     verify_passkey_second_factor,
 )
 from app.operations.sign_in.passkeys import list_passkeys_of_user
+from app.operations.sign_in.password_sign_in import sign_in as sign_in_with_password
 from app.operations.sign_in.pending_sign_ins import SignInEnded
 from app.operations.sign_in.sessions import find_session
 from app.operations.sign_in.sign_in import SecondStepRequired, SignedIn
-from app.operations.sign_in.sign_in import sign_in as sign_in_with_password
 from app.operations.store import clock
 from app.operations.users.users import disable_user
 from app.rules.actor import Actor

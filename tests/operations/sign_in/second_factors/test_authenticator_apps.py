@@ -13,10 +13,11 @@ from app.extensions import db
 from app.models.second_factor import AuthenticatorApp, PendingSignIn, SecondFactorTry
 from app.operations.sign_in import factor_enrollment, second_factors
 from app.operations.sign_in.factor_verification import InvalidCode, verify_code
+from app.operations.sign_in.password_sign_in import SignInRefused, sign_in
 from app.operations.sign_in.passwords import change_password
 from app.operations.sign_in.pending_sign_ins import SignInEnded
 from app.operations.sign_in.reauthentication import FreshSignInRequired
-from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn, SignInRefused, sign_in
+from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn
 from app.operations.store.transactions import transaction
 from app.operations.users.deletion import delete_user
 from app.operations.users.users import disable_user

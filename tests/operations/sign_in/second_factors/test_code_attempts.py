@@ -14,8 +14,9 @@ from app.models.second_factor import SecondFactorTry
 from app.models.session import KnownBrowser
 from app.operations.sign_in import factor_enrollment
 from app.operations.sign_in.factor_verification import InvalidCode, verify_code
+from app.operations.sign_in.password_sign_in import sign_in
 from app.operations.sign_in.pending_sign_ins import MAX_CONSECUTIVE_FAILURES, MAX_TOTAL_FAILURES
-from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn, sign_in
+from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn
 from app.operations.store import clock
 from app.operations.users import factor_resets
 from app.operations.users.password_resets import issue_reset_link, reset_password

@@ -14,9 +14,10 @@ from app.operations.directory.lookups import get_organization_by_id
 from app.operations.organizations.settings import update_settings
 from app.operations.sign_in import factor_enrollment
 from app.operations.sign_in.factor_enrollment import SecondFactorRequired
+from app.operations.sign_in.password_sign_in import sign_in
 from app.operations.sign_in.pending_sign_ins import get_pending_sign_in
 from app.operations.sign_in.reauthentication import FreshSignInRequired, require_fresh_sign_in
-from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn, postpone_enrollment, sign_in
+from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn, postpone_enrollment
 from app.operations.store import clock
 from app.operations.users.factor_resets import count_users_without_factor, reset_user_factors
 from app.rules.actor import Actor

@@ -9,8 +9,9 @@ import pytest
 
 from app.operations.sign_in import factor_enrollment, second_factors
 from app.operations.sign_in.factor_verification import InvalidCode, verify_code
+from app.operations.sign_in.password_sign_in import sign_in
 from app.operations.sign_in.reauthentication import FreshSignInRequired
-from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn, sign_in
+from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn
 from app.rules.actor import Actor
 from app.rules.errors import Conflict
 from app.rules.sign_in.second_factors import recovery_code_digest

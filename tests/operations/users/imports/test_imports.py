@@ -12,7 +12,8 @@ from app.extensions import db
 from app.models.user import RoleAssignment, User, UserImport, UserImportPart
 from app.operations.directory.lookups import get_user_roles
 from app.operations.directory.users import create_user, find_user_by_email
-from app.operations.sign_in.sign_in import SignedIn, sign_in
+from app.operations.sign_in.password_sign_in import sign_in
+from app.operations.sign_in.sign_in import SignedIn
 from app.operations.users import groups, import_records, import_runner, import_uploads
 from app.rules.actor import Actor
 from app.rules.audit.events import event_type_for_action
