@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
+from app.rules.identifiers import public_id
 from app.rules.organizations.organizations import SLUG_PATTERN
 from app.rules.shapes import ClientId as ClientIdCheck
 from app.rules.shapes import PublicId, SchemaOnly, described, rfc3339
@@ -52,6 +53,20 @@ class Source:
 
     def __init__(self, source: str | Callable[[Any], Any]) -> None:
         self.read: Callable[[Any], Any] = attrgetter(source) if isinstance(source, str) else source
+
+
+def _owner_of(record: Any) -> str | None:
+    return None if record.owner_id is None else public_id("usr", record.owner_id)
+
+
+OwnerId = Annotated[
+    str | None,
+    Source(_owner_of),
+    described(
+        "`usr_…`, the user who manages it with a permission that ends in `:own`: at first the one who created it. They "
+        "may have been deleted. Null if it has no owner."
+    ),
+]
 
 
 def optional() -> Any:

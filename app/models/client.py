@@ -30,6 +30,7 @@ class Client(Tenant, Base):
     __tablename__ = "clients"
     __table_args__ = (
         Index("ix_clients_name", "organization_id", "name_key", "id"),
+        Index("ix_clients_owner", "organization_id", "created_by_user_id", "id"),
         Base.__table_args__,
     )
 
@@ -55,8 +56,9 @@ class Client(Tenant, Base):
     )
     created_at: Mapped[datetime]
     created_by: Mapped[str | None] = mapped_column(String(200))
-    created_by_user_id: Mapped[UUID | None] = mapped_column(
-        comment="may be a root user, hence no foreign key"
+    owner_id: Mapped[UUID | None] = mapped_column(
+        "created_by_user_id",
+        comment="may be a root user, hence no foreign key",
     )
     updated_at: Mapped[datetime]
     last_used_at: Mapped[datetime | None] = mapped_column(comment="sampled")
@@ -255,8 +257,9 @@ class Resource(Tenant, Base):
     )
     created_at: Mapped[datetime]
     created_by: Mapped[str | None] = mapped_column(String(200))
-    created_by_user_id: Mapped[UUID | None] = mapped_column(
-        comment="may be a root user, hence no foreign key"
+    owner_id: Mapped[UUID | None] = mapped_column(
+        "created_by_user_id",
+        comment="may be a root user, hence no foreign key",
     )
     updated_at: Mapped[datetime]
 

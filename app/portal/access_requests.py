@@ -110,11 +110,11 @@ def withdraw_client_access(context: PortalContext, access_id: str) -> PageRespon
 def api_clients(context: PortalContext, api_id: str) -> PageResponse:
     """List the clients with access to an API and the requests for it, and give a client access."""
     api = get_resource(context.actor, api_id)
-    may_change = context.actor.has_permission("resources:write", owner_id=api.created_by_user_id)
+    may_change = context.actor.has_permission("resources:write", owner_id=api.owner_id)
     form = GiveAccessForm()
     _offer_scopes(form, api)
     if form.is_submitted():
-        context.actor.require("resources:write", owner_id=api.created_by_user_id)
+        context.actor.require("resources:write", owner_id=api.owner_id)
     if form.validate_on_submit():
         try:
             with form.show_errors(InvalidInput):
@@ -141,7 +141,7 @@ def client_apis(context: PortalContext, client_id: str) -> PageResponse:
     """List the APIs that a client has access to, its requests, and the APIs that can be requested."""
     client = get_client(context.actor, client_id)
     page = list_access_of_client(context.actor, client_id, context.page_request())
-    may_request = context.actor.has_permission("clients:write", owner_id=client.created_by_user_id)
+    may_request = context.actor.has_permission("clients:write", owner_id=client.owner_id)
     return client_page(
         context,
         client,
@@ -176,7 +176,7 @@ def request_api_access(context: PortalContext, client_id: str, api_id: str) -> P
         api=api,
         client=client,
         client_url=context.url(f"/clients/{client_id}"),
-        decides_alone=context.actor.has_permission("resources:write", owner_id=api.created_by_user_id),
+        decides_alone=context.actor.has_permission("resources:write", owner_id=api.owner_id),
     )
 
 
@@ -199,7 +199,7 @@ def _decide(
 ) -> PageResponse:
     record: AccessRecord = get_client_access(context.actor, access_id)
     api = get_resource(context.actor, record.resource_id)
-    context.actor.require("resources:write", owner_id=api.created_by_user_id)
+    context.actor.require("resources:write", owner_id=api.owner_id)
     form = DecisionForm()
     form.message.description = gettext("Optional. The developer of the client sees it.")
     operation, notice = _DECISIONS[name]

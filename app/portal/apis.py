@@ -20,6 +20,7 @@ from wtforms.validators import InputRequired, Length
 
 from app.operations.clients.access_decisions import preview_access_policy
 from app.operations.clients.access_records import count_pending_requests
+from app.operations.clients.ownership import find_owner
 from app.operations.clients.resource_scopes import MAX_HOLDERS, ScopeHolder, ScopesInUse
 from app.operations.clients.resources import (
     ResourceRecord,
@@ -35,6 +36,7 @@ from app.operations.clients.scopes import can_edit_scope, get_scope, search_scop
 from app.operations.tokens.introspection import metadata_for
 from app.portal.context import PageResponse, PortalContext, portal_page, search_query
 from app.portal.labels import ACCESS_POLICIES, TOKEN_STORAGES
+from app.portal.ownership import requested_owner
 from app.rules.clients.client_types import TOKEN_FORMATS
 from app.rules.clients.resource_fields import MAX_SCOPES
 from app.rules.clients.resource_indicators import STORED
@@ -173,13 +175,17 @@ class ScopeForm(PageForm):
 
 @portal_page("/apis", "GET")
 def apis(context: PortalContext) -> PageResponse:
-    """List the APIs by name; ``q`` searches."""
+    """List the APIs by name; ``q`` searches, ``owner_id`` filters."""
     query = search_query()
-    page = list_resources(context.actor, context.page_request(), query=query or None)
+    filters, owner_email = requested_owner(context)
+    page = list_resources(context.actor, context.page_request(), query=query or None, filters=filters)
     return context.render(
         "portal/apis/list.html",
         page=page,
         query=query,
+        owner_id=filters.get("owner_id"),
+        owner_email=owner_email,
+        is_filtered=bool(query or filters),
         waiting=count_pending_requests(context.actor),
     )
 
@@ -300,7 +306,7 @@ def _api_page(
     asks_to_confirm: bool = False,
     losing: Sequence[ScopeHolder] = (),
 ) -> BaseResponse:
-    owner_id = None if api is None else api.created_by_user_id
+    owner_id = None if api is None else api.owner_id
     metadata = None if api is None else metadata_for(context.actor, api.public_id)
     return context.render(
         "portal/apis/form.html",
@@ -308,6 +314,7 @@ def _api_page(
         api=api,
         asks_to_confirm=asks_to_confirm,
         losing=losing,
+        owner=find_owner(context.actor, owner_id),
         may_change=api is None or context.actor.has_permission("resources:write", owner_id=owner_id),
         metadata=metadata,
         document=json.dumps(metadata.document, indent=2) if metadata is not None else None,

@@ -13,12 +13,12 @@ from app.operations.audit.failure_groups import list_failure_groups
 from app.operations.audit.usage import Traffic, get_credential_use, get_traffic
 from app.operations.clients.client_records import ClientRecord
 from app.operations.clients.clients import get_client
+from app.operations.clients.ownership import find_owner
 from app.operations.store import clock
 from app.portal.clients import client_page
 from app.portal.context import PageResponse, PortalContext, portal_page
 from app.portal.quickstarts import has_token, quickstart_snippet
 from app.portal.traffic import PERIODS, credential_chart, traffic_chart
-from app.rules.identifiers import existing_creator
 from app.web.languages import gettext, percent
 
 _WEEK = 7 * 24
@@ -39,7 +39,7 @@ def client(context: PortalContext, client_id: str) -> PageResponse:
     """Show how the client is doing, and what to do next."""
     actor = context.actor
     found = get_client(actor, client_id)
-    may_see_secrets = actor.has_permission("credentials:read", owner_id=found.created_by_user_id)
+    may_see_secrets = actor.has_permission("credentials:read", owner_id=found.owner_id)
     uses_secret = may_see_secrets and found.uses_secret
     traffic = get_traffic(actor, hours=_WEEK, client_id=found.client_id)
     may_read_log = can_read_failed_requests(actor)
@@ -49,7 +49,7 @@ def client(context: PortalContext, client_id: str) -> PageResponse:
         found,
         "",
         template="overview",
-        owner=existing_creator(found.created_by),
+        owner=find_owner(actor, found.owner_id),
         traffic=traffic,
         chart=traffic_chart(traffic),
         comparison=PERIODS[1].comparison,

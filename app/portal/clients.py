@@ -19,6 +19,7 @@ from app.operations.clients.clients import (
     register_client,
     update_client,
 )
+from app.operations.clients.ownership import find_owner, may_transfer_ownership
 from app.operations.clients.resources import get_resource, list_selectable_resources
 from app.operations.clients.scopes import list_offered_scopes
 from app.portal.client_forms import (
@@ -38,6 +39,7 @@ from app.portal.labels import (
     CLIENT_TYPE_LABELS,
     TRUST_LEVELS,
 )
+from app.portal.ownership import requested_owner
 from app.portal.redirect_uris import EXAMPLES, check_url, validate_redirect_uris
 from app.rules.clients.client_types import CLIENT_TYPES
 from app.rules.errors import Conflict, Forbidden, InvalidInput
@@ -73,13 +75,15 @@ _TABS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
 
 @portal_page("/clients", "GET")
 def clients(context: PortalContext) -> PageResponse:
-    """List the clients that the actor may see, by name; ``q`` searches, ``type`` and ``source`` filter."""
+    """List the clients that the actor may see, by name; ``q`` searches, the filters are in the URL."""
     query = search_query()
     client_type = request.args.get("type", "")
     source = request.args.get("source", "")
     filters = {"type": client_type} if client_type in CLIENT_TYPE_LABELS else {}
     if source in CLIENT_SOURCES:
         filters["source"] = source
+    of_owner, owner_email = requested_owner(context)
+    filters |= of_owner
     page = list_clients(context.actor, context.page_request(), query=query or None, filters=filters)
     registration = context.organization.settings["oauth"]["dynamic_registration"]
     return context.render(
@@ -90,6 +94,8 @@ def clients(context: PortalContext) -> PageResponse:
         types=CLIENT_TYPE_LABELS,
         source=source,
         sources=CLIENT_SOURCES,
+        owner_id=of_owner.get("owner_id"),
+        owner_email=owner_email,
         waiting=count_open_requests(context.actor),
         uses_initial_access_tokens=registration["mode"] == "initial_access_token",
         is_filtered=bool(query or filters),
@@ -189,7 +195,7 @@ def client_page(
             if _may_open(context, client, of[0][0])
         ],
         subtabs=[_tab(url, label, name, is_current=name == path) for name, label in pages if len(pages) > 1],
-        may_change=context.actor.has_permission("clients:write", owner_id=client.created_by_user_id),
+        may_change=context.actor.has_permission("clients:write", owner_id=client.owner_id),
         may_try=may_try(context.actor, client),
         **variables,
     )
@@ -235,7 +241,14 @@ def client_details(context: PortalContext, client_id: str) -> PageResponse:
     """Show and change what users read about the client, and whether it is active."""
     found = get_client(context.actor, client_id)
     form = DetailsForm(obj=found, is_active=found.status == "active")
-    return edit_client(context, found, "details", form)
+    return edit_client(
+        context,
+        found,
+        "details",
+        form,
+        owner=find_owner(context.actor, found.owner_id),
+        may_transfer=may_transfer_ownership(context.actor),
+    )
 
 
 @portal_page("/clients/<client_id>/advanced", "GET", "POST")
@@ -246,7 +259,7 @@ def client_advanced(context: PortalContext, client_id: str) -> PageResponse:
     form.set_type_choices(found.type)
     if found.any_secret_method and not form.is_submitted():
         form.token_endpoint_auth_method.data = ""
-    may_change = context.actor.has_permission("clients:write", owner_id=found.created_by_user_id)
+    may_change = context.actor.has_permission("clients:write", owner_id=found.owner_id)
     again_url = context.sign_in_again_url() if may_change else None
     return edit_client(context, found, "advanced", form, again_url=again_url)
 
@@ -309,7 +322,7 @@ def _restore_redirects(before: ClientRecord, updated: UpdatedClient) -> Undo | N
 
 def _may_open(context: PortalContext, client: ClientRecord, path: str) -> bool:
     if path in {"logs", "tokens"}:
-        return context.actor.has_permission(f"{path}:read", owner_id=client.created_by_user_id)
+        return context.actor.has_permission(f"{path}:read", owner_id=client.owner_id)
     return path != "redirects" or "authorization_code" in client.grant_types
 
 

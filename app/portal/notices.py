@@ -25,6 +25,8 @@ NOTICES = {
     "request-fixed": lazy_gettext("Fixed. The change is live. Send the request again."),
     "client-request-approved": lazy_gettext("Client approved. Members can now allow it."),
     "client-request-declined": lazy_gettext("Request declined."),
+    "owner-changed": lazy_gettext("Owner changed. They can manage it now."),
+    "ownership-transferred": lazy_gettext("Transferred. The new owner can manage everything now."),
     "client-deleted": lazy_gettext("Client deleted. Its secrets, tokens and consents no longer work."),
     "token-revoked": lazy_gettext("Access token revoked."),
     "grant-revoked": lazy_gettext("Grant revoked. Its tokens no longer work."),

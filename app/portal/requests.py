@@ -122,7 +122,7 @@ def logs(context: PortalContext) -> PageResponse:
 def client_logs(context: PortalContext, client_id: str) -> PageResponse:
     """List the requests of one client, as a tab of its page."""
     client = get_client(context.actor, client_id)
-    context.actor.require("logs:read", owner_id=client.created_by_user_id)
+    context.actor.require("logs:read", owner_id=client.owner_id)
     chosen = _filters()
     url = context.url(f"/clients/{client.client_id}/logs")
     page = _list(context, {**chosen, "client": client.client_id})

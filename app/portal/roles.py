@@ -108,7 +108,7 @@ def roles(context: PortalContext) -> PageResponse:
 def _matrix(context: PortalContext) -> dict[str, Any]:
     """Return the roles, the number of users of each, and by noun which of them have each permission.
 
-    The cell of a role is "all", "own" for a permission limited to what the user registered, or nothing.
+    The cell of a role is "all", "own" for a permission limited to what the user owns, or nothing.
     """
     records = list_roles(context.actor)
     nouns: dict[str, list[tuple[str, list[str]]]] = {}

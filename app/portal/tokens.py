@@ -77,14 +77,14 @@ class BulkRevocationForm(PageForm):
 def client_tokens(context: PortalContext, client_id: str) -> PageResponse:
     """List the active grants of one client."""
     client = get_client(context.actor, client_id)
-    context.actor.require("tokens:read", owner_id=client.created_by_user_id)
+    context.actor.require("tokens:read", owner_id=client.owner_id)
     page = list_grants(context.actor, context.page_request(), filters={"client_id": client.client_id})
     return client_page(
         context,
         client,
         "tokens",
         page=page,
-        may_revoke=context.actor.has_permission("tokens:revoke", owner_id=client.created_by_user_id),
+        may_revoke=context.actor.has_permission("tokens:revoke", owner_id=client.owner_id),
     )
 
 
@@ -92,7 +92,7 @@ def client_tokens(context: PortalContext, client_id: str) -> PageResponse:
 def revoke_client_grant(context: PortalContext, client_id: str, grant_id: str) -> PageResponse:
     """Confirm and revoke a grant; its user has to sign in to the client again."""
     client = get_client(context.actor, client_id)
-    context.actor.require("tokens:revoke", owner_id=client.created_by_user_id)
+    context.actor.require("tokens:revoke", owner_id=client.owner_id)
     form, page = PageForm(), f"/clients/{client.client_id}/tokens"
     if form.validate_on_submit():
         revoke_grant(context.actor, grant_id, client_id=client.client_id)
@@ -126,7 +126,7 @@ def revoke_client_grant(context: PortalContext, client_id: str, grant_id: str) -
 def client_access_tokens(context: PortalContext, client_id: str) -> PageResponse:
     """List the active access tokens of one client, including those without a user."""
     client = get_client(context.actor, client_id)
-    context.actor.require("tokens:read", owner_id=client.created_by_user_id)
+    context.actor.require("tokens:read", owner_id=client.owner_id)
     page = list_tokens(context.actor, context.page_request(), filters={"client_id": client.client_id})
     return client_page(
         context,
@@ -134,7 +134,7 @@ def client_access_tokens(context: PortalContext, client_id: str) -> PageResponse
         "tokens/access",
         template="access_tokens",
         page=page,
-        may_revoke=context.actor.has_permission("tokens:revoke", owner_id=client.created_by_user_id),
+        may_revoke=context.actor.has_permission("tokens:revoke", owner_id=client.owner_id),
     )
 
 
@@ -142,7 +142,7 @@ def client_access_tokens(context: PortalContext, client_id: str) -> PageResponse
 def revoke_client_token(context: PortalContext, client_id: str, access_token_id: str) -> PageResponse:
     """Confirm and revoke one access token; its grant stays."""
     client = get_client(context.actor, client_id)
-    context.actor.require("tokens:revoke", owner_id=client.created_by_user_id)
+    context.actor.require("tokens:revoke", owner_id=client.owner_id)
     form, page = PageForm(), f"/clients/{client.client_id}/tokens/access"
     if form.validate_on_submit():
         revoke_listed_token(context.actor, access_token_id, client_id=client.client_id)

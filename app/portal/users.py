@@ -6,6 +6,7 @@ from uuid import UUID
 
 from flask import redirect, request
 
+from app.operations.clients.ownership import Owned, count_owned, may_transfer_ownership
 from app.operations.directory.users import UserSnapshot
 from app.operations.sign_in.identity_providers import find_provider_names
 from app.operations.sign_in.linked_identities import list_user_identities, unlink_user_identity
@@ -48,6 +49,12 @@ _STATUSES = {
 def identified_by(email_or_id: str) -> dict[str, str]:
     """Return the field of the operations for what was typed: an email address or ``usr_…``."""
     return {"user_id": email_or_id} if email_or_id.startswith("usr_") else {"email": email_or_id}
+
+
+def describe_owned(owned: Owned) -> str:
+    """Return what a user owns, such as ``2 clients, 1 API``, or nothing."""
+    counts = {"client": owned.clients, "API": owned.resources}
+    return ", ".join(counted(count, noun) for noun, count in counts.items() if count)
 
 
 @portal_page("/users", "GET")
@@ -207,15 +214,18 @@ def delete_user_page(context: PortalContext, user_id: str) -> PageResponse:
             return context.done("/users", "user-deleted")
     roles = ", ".join(_role_names(context, record.roles))
     sessions = counted(len(list_user_sessions(context.actor, user_id)), "session")
+    owned = describe_owned(count_owned(context.actor, user.id))
     impact = (
         gettext(
             "%(email)s can no longer sign in. %(sessions)s will end.", email=user.email, sessions=sessions
         ),
         gettext("All clients lose access to the account."),
         gettext("The user loses these roles: %(roles)s.", roles=roles) if roles else None,
-        gettext(
-            "The name, email address, profile and password are erased. Clients that the user registered stay."
-        ),
+        gettext("The name, email address, profile and password are erased."),
+        gettext("What the user owns stays: %(owned)s.", owned=owned) if owned else None,
+        gettext("Transfer it first, so that somebody can manage it.")
+        if owned and may_transfer_ownership(context.actor)
+        else None,
         gettext(
             "The audit log keeps the name and email address in its events, each for %(days)s days.",
             days=context.organization.settings["audit"]["retention_days"],
@@ -345,6 +355,8 @@ def _user_page(context: PortalContext, user_id: str, error: Conflict | None = No
         attributes=shown_attributes(attributes_of(context.organization.settings), dict(record.attributes)),
         has_attributes=bool(attributes_of(context.organization.settings)),
         groups=list_groups_of_user(context.actor, record.user.id),
+        owned=count_owned(context.actor, record.user.id),
+        may_transfer=may_transfer_ownership(context.actor),
         sessions=[(session, translate(browser_name(session.user_agent))) for session in sessions],
         factors=list_user_factors(context.actor, user_id),
         identities=list_user_identities(context.actor, user_id),

@@ -87,7 +87,7 @@ class Actor(Struct, frozen=True):
         return owner_id is not None and owner_id == self.user_id and f"{permission}:own" in self.permissions
 
     def has_permission_for_own(self, permission: str) -> bool:
-        """Return whether the actor has the permission at least for objects it registered itself."""
+        """Return whether the actor has the permission at least for objects that it owns."""
         return self.has_permission(permission) or f"{permission}:own" in self.permissions
 
     def require(self, permission: str, *, owner_id: UUID | None = None) -> None:
@@ -96,7 +96,7 @@ class Actor(Struct, frozen=True):
             raise _lacks(permission)
 
     def require_for_own(self, permission: str) -> None:
-        """Raise Forbidden unless the actor has the permission at least for objects it registered itself."""
+        """Raise Forbidden unless the actor has the permission at least for objects that it owns."""
         if not self.has_permission_for_own(permission):
             raise _lacks(permission)
 

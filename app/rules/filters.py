@@ -106,3 +106,4 @@ def _row_id_of_client(actor: Actor, client_id: str) -> UUID | None:
 
 OF_CLIENT = Filter(ClientId(), "Of this client.", _row_id_of_client, "invalid")
 OF_USER = id_filter("usr", "user", "Of this user.")
+OF_OWNER = id_filter("usr", "user", "Owned by this user.")

@@ -126,7 +126,7 @@ def test_registration_ignores_fields_that_clients_may_not_choose(
     with app.app_context():
         row = db.session.scalars(select(Client).where(Client.name == "Weather Bot")).one()
         assert (row.trust, row.status, row.source) == ("unverified", "active", "dynamic")
-        assert row.created_by == "the app itself" and row.created_by_user_id is None
+        assert row.created_by == "the app itself" and row.owner_id is None
         assert row.document["resources"] == [] and row.document["security_profile"] is None
 
 

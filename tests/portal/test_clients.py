@@ -7,11 +7,9 @@ import re
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from app.operations.clients.resources import define_resource
 from app.portal.redirect_uris import EXAMPLES
-from app.rules.identifiers import new_id, public_id
 
 FORM = "application/x-www-form-urlencoded"
 SECRET = re.compile(r"gth_cs_[A-Za-z0-9_-]+")
@@ -154,12 +152,6 @@ def test_name_is_escaped(ada: Any) -> None:
 
     assert "<b>Bold</b>" not in ada.page.text
     assert "&lt;b&gt;Bold&lt;/b&gt;" in ada.get("/clients").text
-
-
-def test_client_of_a_deleted_user_has_no_owner(make: Any, acme: Any, ada: Any) -> None:
-    for creator, owner in (("dev@acme.example", "dev@acme.example"), (public_id("usr", new_id()), "Nobody")):
-        client = make.client(acme, by=replace(make.actor(acme), label=creator))
-        assert f"<dt>Owner</dt><dd>{owner}</dd>" in ada.get(f"/clients/{client.client_id}").text
 
 
 def test_list_is_searched_filtered_and_paged(make: Any, acme: Any, ada: Any) -> None:

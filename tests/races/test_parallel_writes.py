@@ -182,6 +182,13 @@ LAST = (
     "deleteWebhook",
     "deleteOrganization",
 )
+NAMING_A_USER = {
+    "addGroupMember",
+    "assignRole",
+    "changeClientOwner",
+    "changeResourceOwner",
+    "transferOwnership",
+}
 OF_ROOT = {"createOrganization", "updateInstanceLimits"}
 # What another operation of the table has decided, filled or not prepared, or needs another server.
 WITHOUT_EFFECT = {
@@ -231,8 +238,7 @@ class Management:
         path = _path(operation, corner)
         body = OLD if operation.id == "revokeTokens" else BODIES[operation.id]
         is_upload = isinstance(body, bytes)
-        # These name a user that exists.
-        is_same = is_upload or operation.id in {"addGroupMember", "assignRole"}
+        is_same = is_upload or operation.id in NAMING_A_USER
         return [
             Post(
                 path,

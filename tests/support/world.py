@@ -233,6 +233,7 @@ def _corner(app: Flask, make: Factory, slug: str) -> Corner:
         waiting = registered(organization, f"waiting@{slug}.example")
         roles.create_role(make.actor(organization), {"id": slug, "permissions": []})
         make.user(organization, email="picker@example.com")
+        make.user(organization, email="owner@example.com", role="developer")
         group = group_with(make.actor(organization), slug, member.public_id)
         assignment = role_given(make.actor(organization), client.client_id, member.public_id)
     ids = {

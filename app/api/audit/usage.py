@@ -66,7 +66,7 @@ def get_usage(context: ApiContext, slug: str) -> object:
     """Get the usage of an organization.
 
     Counters of the last 90 days, some seconds old. Days begin at midnight UTC. With `clients:read:own` it has only
-    clients that the user registered, without sign-ins and active users, which no client has. Grouped by client it has
+    clients that the user owns, without sign-ins and active users, which no client has. Grouped by client it has
     the 500 that were used last.
     """
     return usage_counts.get_usage(context.actor, slug, context.parameters)

@@ -12,6 +12,7 @@ from app.api.representations import (
     CreatedAt,
     CreatedBy,
     Deleted,
+    OwnerId,
     Representation,
     Slug,
     Source,
@@ -19,8 +20,9 @@ from app.api.representations import (
     fields_of,
     optional,
 )
-from app.operations.clients import client_records, clients, sector_documents
+from app.operations.clients import client_records, clients, ownership, sector_documents
 from app.operations.clients.client_records import FILTERS
+from app.operations.clients.ownership import NewOwner
 from app.rules.clients.client_metadata import ClientChange, ClientMetadata, NewClient
 from app.rules.clients.client_types import SOURCES, Metadata
 from app.rules.errors import InvalidInput
@@ -67,6 +69,7 @@ class Client(_ClientFields):
     )
     created_at: CreatedAt
     created_by: CreatedBy
+    owner_id: OwnerId
     updated_at: UpdatedAt
     last_used_at: Annotated[datetime | None, described("Updated about once a minute.")]
     pkce_used_at: Annotated[
@@ -177,6 +180,22 @@ def update_client(context: ApiContext, body: Body, client_id: str) -> object:
     """
     updated = clients.update_client(context.actor, client_id, body, expected_version=expected_version())
     return Shown(updated.client, changed=updated.changed, warnings=updated.warnings)
+
+
+@endpoints.put(
+    "/clients/<client_id>/owner", scope="clients:write", body=NewOwner, returns=Client, errors=(409,)
+)
+def change_client_owner(context: ApiContext, body: Body, client_id: str) -> object:
+    """Change the owner of a client application.
+
+    The new owner needs `clients:write:own`, and is notified by email. An email address that its user has not verified
+    is rejected with 409: send their `user_id` instead. Secrets and tokens stay valid. A user needs a recent sign-in
+    (RFC 9470).
+    """
+    updated = ownership.change_client_owner(
+        context.actor, client_id, body, expected_version=expected_version()
+    )
+    return Shown(updated.client, changed=updated.changed)
 
 
 @endpoints.delete(

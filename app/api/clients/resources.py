@@ -10,13 +10,15 @@ from app.api.representations import (
     CreatedAt,
     CreatedBy,
     Deleted,
+    OwnerId,
     Representation,
     Slug,
     Source,
     UpdatedAt,
     fields_of,
 )
-from app.operations.clients import resources, scopes
+from app.operations.clients import ownership, resources, scopes
+from app.operations.clients.ownership import NewOwner
 from app.operations.tokens.introspection import metadata_for
 from app.rules.clients.resource_fields import (
     NewResource,
@@ -63,6 +65,7 @@ class Resource(_ResourceFields):
     scopes: Annotated[list[ScopeOfResource], described("The scopes that clients can request for it.")]
     created_at: CreatedAt
     created_by: CreatedBy
+    owner_id: OwnerId
     updated_at: UpdatedAt
 
 
@@ -154,6 +157,26 @@ def update_resource(context: ApiContext, body: Body, resource_id: str) -> object
         confirmed=boolean_parameter(context.parameters, "confirm"),
     )
     return Shown(updated.resource, changed=updated.changed, warnings=updated.resource.warnings)
+
+
+@endpoints.put(
+    "/resources/<resource_id>/owner",
+    scope="resources:write",
+    body=NewOwner,
+    returns=Resource,
+    errors=(409,),
+)
+def change_resource_owner(context: ApiContext, body: Body, resource_id: str) -> object:
+    """Change the owner of a resource.
+
+    The new owner needs `resources:write:own`, and is notified by email. An email address that its user has not verified
+    is rejected with 409: send their `user_id` instead. Tokens and the access of clients stay. A user needs a recent
+    sign-in (RFC 9470).
+    """
+    updated = ownership.change_resource_owner(
+        context.actor, resource_id, body, expected_version=expected_version()
+    )
+    return Shown(updated.resource, changed=updated.changed)
 
 
 @endpoints.delete(

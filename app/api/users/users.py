@@ -28,6 +28,8 @@ from app.api.representations import (
     UserId,
     optional,
 )
+from app.operations.clients import ownership
+from app.operations.clients.ownership import NewOwner
 from app.operations.users import deletion, user_changes, users
 from app.operations.users.users import FILTERS
 from app.rules.shapes import OneOf, PublicId, described
@@ -206,6 +208,13 @@ class RevokedSessions(Representation):
     sessions_revoked: Annotated[Count, described("How many sessions were ended.")]
 
 
+class TransferredOwnership(Representation):
+    """What got a new owner."""
+
+    clients: Annotated[Count, described("Client applications.")]
+    resources: Annotated[Count, described("Resources (APIs).")]
+
+
 @endpoints.page(
     "/users",
     scope="users:read",
@@ -253,6 +262,24 @@ def delete_user(context: ApiContext, user_id: str) -> object:
     """
     counts = deletion.delete_user(context.actor, user_id, expected_version=expected_version())
     return {"id": user_id, "deleted": True, "revoked": RevokedWithUser.to_json(counts)}
+
+
+@endpoints.post(
+    "/users/<user_id>/transfer",
+    status=200,
+    scope="clients:write",
+    body=NewOwner,
+    returns=TransferredOwnership,
+    is_idempotent=False,
+    errors=(409,),
+)
+def transfer_ownership(context: ApiContext, body: Body, user_id: str) -> object:
+    """Make another user the owner of all clients and resources of a user.
+
+    Also those of a deleted user. It needs `resources:write` and `users:read` too. Repeat it after an error to transfer
+    the rest. The new owner is notified by email. A user needs a recent sign-in (RFC 9470).
+    """
+    return ownership.transfer_ownership(context.actor, user_id, body)
 
 
 @endpoints.post("/users/<user_id>/reset", status=200, scope="users:write", returns=PasswordReset)

@@ -21,7 +21,7 @@ from app.models.audit import FailedRequest, SampledRequest
 from app.models.base import is_same
 from app.models.client import Client, Credential
 from app.models.grant import AuthorizationCode, Grant
-from app.operations.clients.client_records import find_client_creator
+from app.operations.clients.client_records import find_client_owner
 from app.operations.directory import lookups
 from app.operations.directory.snapshots import ClientSnapshot
 from app.operations.grants.grant_lists import restrict_to_own_clients
@@ -71,7 +71,7 @@ class FailedRequestRecord(HasPublicId, Struct, frozen=True):
     request_id: str
     client_id: str
     client_name: str
-    client_created_by_user_id: UUID | None
+    client_owner_id: UUID | None
     endpoint: str
     method: str
     status: int
@@ -102,15 +102,15 @@ def can_read_requests_of(actor: Actor, client_row_id: UUID) -> bool:
     """Return whether the actor may read the log of this client of their organization."""
     if actor.has_permission("logs:read") or not can_read_failed_requests(actor):
         return actor.has_permission("logs:read")
-    creator = find_client_creator(actor.organization_id, client_row_id)
-    return actor.has_permission("logs:read", owner_id=creator)
+    owner_id = find_client_owner(actor.organization_id, client_row_id)
+    return actor.has_permission("logs:read", owner_id=owner_id)
 
 
 @read
 def list_failed_requests(
     actor: Actor, page_request: PageRequest = PageRequest(), *, filters: Mapping[str, str] = {}
 ) -> Page[FailedRequestRecord]:
-    """Return a page of the log, newest first. With ``logs:read:own`` it has only clients that the actor registered.
+    """Return a page of the log, newest first. With ``logs:read:own`` it has only clients that the actor owns.
 
     ``filters`` are of FILTERS. Raises InvalidInput, Forbidden.
     """
@@ -144,7 +144,7 @@ def get_failed_request(actor: Actor, public: str) -> FailedRequestRecord:
 def _select_visible(actor: Actor) -> Select[Any]:
     now = clock.now()
     statement = (
-        select(FailedRequest.__table__, Client.name.label("client_name"), Client.created_by_user_id)
+        select(FailedRequest.__table__, Client.name.label("client_name"), Client.owner_id)
         .join(Client, is_same(Client.id, FailedRequest.client_id))
         .where(
             FailedRequest.organization_id == actor.organization_id,
@@ -178,7 +178,7 @@ def _record(row: Any, *, similar: int | None = None, since: datetime | None = No
         FailedRequestRecord,
         row,
         client_id=format_client_id(row.organization_id, row.client_id),
-        client_created_by_user_id=row.created_by_user_id,
+        client_owner_id=row.owner_id,
         expected=tuple(row.expected),
         parameters={name: value for name, value in row.parameters.items() if name != PLAYGROUND},
         is_from_playground=row.parameters.get(PLAYGROUND) == PLAYGROUND_MARK,

@@ -87,7 +87,7 @@ def list_failure_groups(
 ) -> tuple[FailureGroup, ...]:
     """Return the causes of the failures in the last ``hours``, the most frequent first.
 
-    With ``logs:read:own`` only clients that the actor registered count. An unknown ``client_id`` has no groups.
+    With ``logs:read:own`` only clients that the actor owns count. An unknown ``client_id`` has no groups.
     Raises Forbidden.
     """
     actor.require_for_own("logs:read")
@@ -181,7 +181,7 @@ def _groups_query(given: frozenset[str]) -> CompiledQuery:
     clients = (Client.organization_id == bindparam("organization_id")) & (Client.id == counted.c.client_id)
     found = select(counted, Client.name).join(Client, clients).order_by(counted.c.cause)
     if "user_id" in given:
-        found = found.where(Client.created_by_user_id == bindparam("user_id"))
+        found = found.where(Client.owner_id == bindparam("user_id"))
     return CompiledQuery(found)
 
 
@@ -216,7 +216,7 @@ def _count_users(actor: Actor, since: datetime, now: datetime, client_id: str | 
 def count_recent_failures(actor: Actor) -> int:
     """Return how many requests failed in the last 24 hours; MAX_BADGE + 1 means more than MAX_BADGE.
 
-    The count is 0 without ``logs:read``. With ``logs:read:own`` it has only clients that the actor registered.
+    The count is 0 without ``logs:read``. With ``logs:read:own`` it has only clients that the actor owns.
     """
     if not can_read_failed_requests(actor):
         return 0

@@ -56,7 +56,7 @@ def find_fix(actor: Actor, entry: FailedRequestRecord, client: ClientRecord | No
     missing = tuple(
         permission
         for permission in fix.permissions
-        if not actor.has_permission(permission, owner_id=client.created_by_user_id)
+        if not actor.has_permission(permission, owner_id=client.owner_id)
     )
     if fix.target == SETTING:
         return _setting_offer(actor, client, fix, missing)
@@ -79,12 +79,12 @@ def apply_fix(actor: Actor, failed_request_id: str, *, expected_version: int | N
     client = get_client(actor, entry.client_id)
     fix = propose_fix(entry.cause, client, entry.received)
     if fix is None or fix.target == SECRET:
-        actor.require("clients:write", owner_id=client.created_by_user_id)
+        actor.require("clients:write", owner_id=client.owner_id)
         raise Conflict(
             "There is nothing to change here. The client's registration may have changed meanwhile."
         )
     for permission in fix.permissions:
-        actor.require(permission, owner_id=client.created_by_user_id)
+        actor.require(permission, owner_id=client.owner_id)
     if fix.target == SETTING:
         organization = get_organization_by_id(actor.organization_id)
         update_settings(actor, organization.slug, fix.changes, expected_version=expected_version)

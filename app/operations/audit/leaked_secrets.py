@@ -25,7 +25,7 @@ from app.models.second_factor import PendingSignIn
 from app.models.session import KnownBrowser, Session
 from app.models.token import DeviceCode, PushedRequest
 from app.models.user import AccountLink, Invitation
-from app.operations.clients.client_records import find_client_creator
+from app.operations.clients.client_records import find_client_owner
 from app.operations.clients.credential_revocation import (
     revoke_credentials_in_transaction,
     revoke_grants_of_secrets,
@@ -392,7 +392,7 @@ def _notify(organization: OrganizationSnapshot, revoked: RevokedSecret, report: 
 def _find_owner_emails(organization_id: str, revoked: RevokedSecret) -> list[str]:
     owner = revoked.user_id
     if owner is None and revoked.client_id is not None:
-        owner = find_client_creator(organization_id, revoked.client_id)
+        owner = find_client_owner(organization_id, revoked.client_id)
     if owner is None:
         return []
     try:

@@ -227,7 +227,7 @@ def get_credential_use(actor: Actor, client_id: str) -> CredentialTraffic:
     revocations. Secrets are listed if they are active or were used. Raises NotFound, Forbidden.
     """
     client = get_client_record(actor, client_id)
-    actor.require("credentials:read", owner_id=client.created_by_user_id)
+    actor.require("credentials:read", owner_id=client.owner_id)
     listed = list_credentials_of(actor, client)
     starts = _starts(HOUR, MAX_HOURS_IN_HOURS, clock.now())
     place = {start: index for index, start in enumerate(starts)}

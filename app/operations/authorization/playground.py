@@ -130,7 +130,7 @@ def may_try(actor: Actor, client: ClientRecord | Client) -> bool:
     return (
         actor.user_id is not None
         and actor.session_id is not None
-        and all(actor.has_permission(name, owner_id=client.created_by_user_id) for name in _PERMISSIONS)
+        and all(actor.has_permission(name, owner_id=client.owner_id) for name in _PERMISSIONS)
         and not missing_permissions(actor.permissions, managed)
         and (not _has_keys_in_trust(metadata) or actor.has_permission("clients:trust"))
     )
@@ -283,7 +283,7 @@ def _update(run: Run, change: Callable[[dict[str, Any]], None], **values: Any) -
 
 def _require_may_try(actor: Actor, client_id: str) -> Client:
     client = get_client_row(actor, client_id, _PERMISSIONS[0])
-    actor.require(_PERMISSIONS[1], owner_id=client.created_by_user_id)
+    actor.require(_PERMISSIONS[1], owner_id=client.owner_id)
     require_client_within_permissions(actor, client)
     if _has_keys_in_trust(to_client_metadata(client)):
         actor.require("clients:trust")

@@ -32,7 +32,7 @@ from app.operations.clients.client_access import (
 from app.operations.clients.client_records import load_client_row
 from app.operations.clients.resource_scopes import ScopeHolder, find_holder_rows, to_scope_holder
 from app.operations.clients.resources import get_resource_row, scope_names_of
-from app.operations.directory.lookups import get_organization_by_id
+from app.operations.directory.lookups import get_organization_by_id, get_user_permissions
 from app.operations.mail.notices import notify_user
 from app.operations.store import clock
 from app.operations.store.transactions import read, transaction
@@ -81,7 +81,7 @@ def give_access(actor: Actor, resource_id: str, client_id: str, fields: Mapping[
 
 @transaction
 def approve_access(actor: Actor, access_id: str, fields: Mapping[str, Any] | None = None) -> AccessRecord:
-    """Approve a request: the client gets access to the scopes that it asked for. Notify who requested it.
+    """Approve a request: the client gets access to the scopes that it asked for. Notify the developer.
 
     ``fields``: ``message``, a text for the developer. Raises NotFound, Forbidden, InvalidInput, AlreadyDecided. Audit:
     ``client_access.granted``.
@@ -90,16 +90,16 @@ def approve_access(actor: Actor, access_id: str, fields: Mapping[str, Any] | Non
     row, client, resource = _load(actor, access_id, REQUESTED)
     existing = scope_names_of(resource)
     scopes = [scope for scope in row.scopes if scope in existing]
-    requested_by = row.created_by_user_id
+    developer = _developer_of(actor, row, client)
     granted = grant_access(actor, client, resource, scopes, request=row, message=message)
     record = read_access(actor, granted)
-    _notify(actor, requested_by, "access_granted", client, resource, message)
+    _notify(actor, developer, "access_granted", client, resource, message)
     return record
 
 
 @transaction
 def decline_access(actor: Actor, access_id: str, fields: Mapping[str, Any] | None = None) -> AccessRecord:
-    """Decline a request and notify who requested it. Access that the client already has stays.
+    """Decline a request and notify the owner of the client. Access that the client already has stays.
 
     ``fields``: ``message``, a text for the developer. Raises NotFound, Forbidden, InvalidInput, AlreadyDecided. Audit:
     ``client_access.declined``.
@@ -107,7 +107,7 @@ def decline_access(actor: Actor, access_id: str, fields: Mapping[str, Any] | Non
     row, client, resource, message = _close(
         actor, access_id, REQUESTED, DECLINED, fields or {}, action="client_access.declined"
     )
-    _notify(actor, row.created_by_user_id, "access_declined", client, resource, message)
+    _notify(actor, _developer_of(actor, row, client), "access_declined", client, resource, message)
     return read_access(actor, row.id)
 
 
@@ -170,7 +170,7 @@ def withdraw_access(actor: Actor, access_id: str, fields: Mapping[str, Any] | No
     row, client, resource, message = _close(
         actor, access_id, GRANTED, WITHDRAWN, fields or {}, action="client_access.withdrawn"
     )
-    _notify(actor, client.created_by_user_id, "access_withdrawn", client, resource, message)
+    _notify(actor, client.owner_id, "access_withdrawn", client, resource, message)
     return read_access(actor, row.id)
 
 
@@ -207,6 +207,16 @@ def _load(actor: Actor, access_id: str, status: str) -> tuple[ClientAccess, Clie
     hold_resource(resource)
     raise_client_version(client)
     return row, client, resource
+
+
+def _developer_of(actor: Actor, row: ClientAccess, client: Client) -> UUID | None:
+    """Return who requested the access, or the owner of the client if the requester no longer sees the client."""
+    requester = row.created_by_user_id
+    if requester is None or requester == client.owner_id:
+        return client.owner_id
+    organization = get_organization_by_id(actor.organization_id)
+    held = get_user_permissions(organization, organization.id, requester)
+    return requester if "clients:read" in held else client.owner_id
 
 
 def _notify(

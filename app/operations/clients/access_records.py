@@ -102,9 +102,7 @@ _PENDING = (
 )
 _COUNT_PENDING = CompiledQuery(select(func.count()).select_from(_PENDING.subquery()))
 _COUNT_OWN_PENDING = CompiledQuery(
-    select(func.count()).select_from(
-        _PENDING.where(Resource.created_by_user_id == bindparam("user_id")).subquery()
-    )
+    select(func.count()).select_from(_PENDING.where(Resource.owner_id == bindparam("user_id")).subquery())
 )
 
 
@@ -117,13 +115,13 @@ def count_pending_requests(actor: Actor) -> int:
     return int(_COUNT_OWN_PENDING.first(organization_id=actor.organization_id, user_id=actor.user_id)[0])
 
 
-def _created_by(actor: Actor) -> ColumnElement[bool]:
-    return false() if actor.user_id is None else Resource.created_by_user_id == actor.user_id
+def _owned_by(actor: Actor) -> ColumnElement[bool]:
+    return false() if actor.user_id is None else Resource.owner_id == actor.user_id
 
 
 def of_visible_resources(actor: Actor) -> ColumnElement[bool]:
     """Return the condition for the APIs that the actor can see, with a permission for all or their own."""
-    return Resource.id.is_not(None) if actor.has_permission("resources:read") else _created_by(actor)
+    return Resource.id.is_not(None) if actor.has_permission("resources:read") else _owned_by(actor)
 
 
 def _select(actor: Actor) -> Select[Any]:

@@ -99,7 +99,7 @@ def request_access(actor: Actor, client_id: str, resource_id: str, fields: Mappi
     hold_resource(resource)
     require_scopes_of_resource(scopes, scope_names_of(resource))
     raise_client_version(client)
-    if actor.has_permission("resources:write", owner_id=resource.created_by_user_id):
+    if actor.has_permission("resources:write", owner_id=resource.owner_id):
         return read_access(actor, grant_access(actor, client, resource, scopes))
     if resource.access_policy == OPEN:
         raise Conflict("This API is open to all clients. No request is needed.", code="not_needed")
@@ -194,7 +194,7 @@ def _enforce_limits(actor: Actor) -> None:
 
 
 def _notify_owner(actor: Actor, client: Client, resource: Resource, reason: str) -> None:
-    """Notify the creator of the API, or the administrators if the creator may no longer manage it."""
+    """Notify the owner of the API, or the administrators if the owner may no longer manage it."""
     organization = get_organization_by_id(actor.organization_id)
     values = {
         "who": actor.label,
@@ -203,7 +203,7 @@ def _notify_owner(actor: Actor, client: Client, resource: Resource, reason: str)
         "reason": reason,
         "link": f"{organization.base_url}/portal/{organization.slug}/access-requests",
     }
-    owner_id = resource.created_by_user_id
+    owner_id = resource.owner_id
     held = get_user_permissions(organization, organization.id, owner_id) if owner_id is not None else ()
     if owner_id is not None and has_permission(held, "resources:write:own"):
         try:

@@ -6,6 +6,7 @@ Users cannot give a client scopes or trust that they do not have themselves (TN-
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import or_, select
@@ -216,8 +217,8 @@ def require_shared_scope_permission(actor: Actor, before: ClientMetadata, after:
         )
 
 
-def require_client_within_permissions(actor: Actor, row: Client) -> None:
-    """Raise Forbidden if the client has management scopes that the actor lacks.
+def require_client_within_permissions(actor: Actor, row: Any) -> None:
+    """Raise Forbidden if the client, a row with name and document, has management scopes that the actor lacks.
 
     Anyone who can change the client's secrets or redirect URIs could use those scopes.
     """
@@ -226,7 +227,9 @@ def require_client_within_permissions(actor: Actor, row: Client) -> None:
     if missing:
         raise Forbidden(
             lazy_gettext(
-                "This client has permissions that you don't have: %(missing)s.", missing=", ".join(missing)
+                "%(name)s has permissions that you don't have: %(missing)s.",
+                name=row.name,
+                missing=", ".join(missing),
             ),
             permission=missing[0],
         )
@@ -280,7 +283,7 @@ def hold_managed_resources(
     )
     managed: dict[UUID, tuple[Resource, list[str]]] = {}
     for resource, scope in rows:
-        if actor.has_permission("resources:write", owner_id=resource.created_by_user_id):
+        if actor.has_permission("resources:write", owner_id=resource.owner_id):
             names = managed.setdefault(resource.id, (resource, []))[1]
             names += [] if scope is None else [scope]
     for resource, _ in managed.values():

@@ -33,7 +33,7 @@ from app.rules.clients.client_types import (
     TRUST,
 )
 from app.rules.errors import Conflict, NotFound, PreconditionFailed
-from app.rules.filters import Filters, choice_filter, read_filters, sort_filter
+from app.rules.filters import OF_OWNER, Filters, choice_filter, read_filters, sort_filter
 from app.rules.identifiers import format_client_id, parse_client_id
 from app.rules.versions import ExpectedVersion, is_expected
 
@@ -44,6 +44,7 @@ FILTERS: Filters = {
     "status": choice_filter(STATUS, "Clients with this status."),
     "trust": choice_filter(TRUST, "Clients with this trust level."),
     "source": choice_filter(SOURCES, "Clients that were registered in this way."),
+    "owner_id": OF_OWNER,
     "sort": sort_filter("name", "created_at"),
 }
 
@@ -57,7 +58,7 @@ class ClientRecord(ClientMetadata, frozen=True, kw_only=True):
     version: int
     created_at: datetime
     created_by: str | None
-    created_by_user_id: UUID | None
+    owner_id: UUID | None
     updated_at: datetime
     last_used_at: datetime | None
     pkce_used_at: datetime | None = None
@@ -91,9 +92,11 @@ def list_clients(
     return page.map(to_client_record)
 
 
+# The column of the owner has the name of its first meaning.
+_COLUMNS = (Client.__table__, Client.owner_id.label("owner_id"))
 _CONDITIONS: Mapping[str, ColumnElement[bool]] = {
     "organization_id": Client.organization_id == bindparam("organization_id"),
-    "owner": Client.created_by_user_id == bindparam("owner"),
+    "owner": Client.owner_id == bindparam("owner"),
     **{name: getattr(Client, name) == bindparam(name) for name in FILTERS if name != "sort"},
     "searched_organization_id": Client.organization_id == bindparam("searched_organization_id"),
     "row_id": Client.id == bindparam("row_id"),
@@ -102,7 +105,7 @@ _CONDITIONS: Mapping[str, ColumnElement[bool]] = {
     "part": func.instr(Client.name_key, bindparam("part", type_=Client.name_key.type)) > 0,
 }
 _LIST = PageQuery(
-    lambda given: select(Client.__table__).where(
+    lambda given: select(*_COLUMNS).where(
         Client.status != DELETED, *(_CONDITIONS[name] for name in sorted(given))
     )
 )
@@ -160,7 +163,7 @@ def get_client_row(actor: Actor, client_id: str, permission: str) -> Client:
 
 
 _READ = CompiledQuery(
-    select(Client.__table__).where(
+    select(*_COLUMNS).where(
         has_key(Client, bindparam("organization_id"), bindparam("row_id")), Client.status != DELETED
     )
 )
@@ -185,18 +188,16 @@ def find_client_record(organization_id: str, row_id: UUID) -> ClientRecord | Non
     return None if row is None else to_client_record(row)
 
 
-def find_client_creator(organization_id: str, row_id: UUID) -> UUID | None:
-    """Return the user who registered the client, if it was a user."""
-    return db.session.scalar(
-        select(Client.created_by_user_id).where(has_key(Client, organization_id, row_id))
-    )
+def find_client_owner(organization_id: str, row_id: UUID) -> UUID | None:
+    """Return the user who owns the client, if it has an owner."""
+    return db.session.scalar(select(Client.owner_id).where(has_key(Client, organization_id, row_id)))
 
 
 def _require_permission(actor: Actor, row: Any, permission: str) -> None:
-    if not actor.has_permission(permission, owner_id=row.created_by_user_id):
-        if not actor.has_permission("clients:read", owner_id=row.created_by_user_id):
+    if not actor.has_permission(permission, owner_id=row.owner_id):
+        if not actor.has_permission("clients:read", owner_id=row.owner_id):
             raise NotFound("There is no such client.")
-        actor.require(permission, owner_id=row.created_by_user_id)
+        actor.require(permission, owner_id=row.owner_id)
 
 
 def hold_client(actor: Actor, client_id: str, *, shared: bool = False) -> Client:

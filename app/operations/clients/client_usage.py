@@ -163,7 +163,7 @@ def preview_deletion(actor: Actor, client_id: str) -> ClientDeletionPreview:
     row = get_client_row(actor, client_id, "clients:write")
     require_client_within_permissions(actor, row)
     require_fresh_user_sign_in(actor)
-    may_see = actor.has_permission("credentials:read", owner_id=row.created_by_user_id)
+    may_see = actor.has_permission("credentials:read", owner_id=row.owner_id)
     listed = list_credentials_of(actor, row) if may_see else []
     return ClientDeletionPreview(to_client_record(row), tuple(entry for entry in listed if entry.is_live))
 
@@ -172,7 +172,7 @@ def preview_deletion(actor: Actor, client_id: str) -> ClientDeletionPreview:
 def get_client_credentials(actor: Actor, client_id: str) -> ClientCredentials:
     """Return the client with the secrets that the actor can see. Raises NotFound, Forbidden."""
     client = get_client(actor, client_id)
-    owner = client.created_by_user_id
+    owner = client.owner_id
     sees = actor.has_permission("credentials:read", owner_id=owner)
     secrets = list_credentials_of(actor, client) if sees else None
     return ClientCredentials(client, secrets, actor.has_permission("credentials:write", owner_id=owner))
@@ -185,7 +185,7 @@ def preview_credential_creation(actor: Actor, client_id: str) -> ClientCredentia
     Raises NotFound, Forbidden, FreshSignInRequired.
     """
     credentials = get_client_credentials(actor, client_id)
-    actor.require("credentials:write", owner_id=credentials.client.created_by_user_id)
+    actor.require("credentials:write", owner_id=credentials.client.owner_id)
     require_fresh_sign_in(actor)
     return credentials
 
@@ -194,7 +194,7 @@ def preview_credential_creation(actor: Actor, client_id: str) -> ClientCredentia
 def preview_reveal(actor: Actor, client_id: str, credential_id: str) -> CredentialPreview:
     """Return the secret that would be shown. Raises NotFound, Forbidden, FreshSignInRequired."""
     credentials = get_client_credentials(actor, client_id)
-    actor.require("credentials:read", owner_id=credentials.client.created_by_user_id)
+    actor.require("credentials:read", owner_id=credentials.client.owner_id)
     require_fresh_sign_in(actor)
     return _preview_of(credentials, credential_id)
 
@@ -206,7 +206,7 @@ def preview_revocation(actor: Actor, client_id: str, credential_id: str) -> Cred
     Raises NotFound, Forbidden, and FreshSignInRequired for the last active secret.
     """
     credentials = get_client_credentials(actor, client_id)
-    actor.require("credentials:write", owner_id=credentials.client.created_by_user_id)
+    actor.require("credentials:write", owner_id=credentials.client.owner_id)
     found = _preview_of(credentials, credential_id)
     if found.is_last:
         require_fresh_sign_in(actor)

@@ -293,7 +293,7 @@ def _register(
         version=1,
         created_at=now,
         created_by=actor.author,
-        created_by_user_id=actor.user_id,
+        owner_id=actor.user_id,
         updated_at=now,
         source=source,
         metadata_document_uri=metadata_document_uri,

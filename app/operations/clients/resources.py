@@ -52,7 +52,7 @@ from app.rules.clients.resource_fields import (
 )
 from app.rules.clients.resource_indicators import STORED, Catalog, KnownResource
 from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
-from app.rules.filters import Filters, choice_filter, read_filters, sort_filter
+from app.rules.filters import OF_OWNER, Filters, choice_filter, read_filters, sort_filter
 from app.rules.identifiers import HasPublicId, new_id, parse_public_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.versions import ExpectedVersion, is_expected
@@ -74,6 +74,7 @@ _catalogs: ValidatedCache[Catalog] = ValidatedCache()
 _EMPTY_CATALOG = Catalog()
 FILTERS: Filters = {
     "status": choice_filter(STATUS, "Resources with this status."),
+    "owner_id": OF_OWNER,
     "sort": sort_filter("name"),
 }
 MAX_RESOURCES = 200
@@ -88,7 +89,7 @@ class ResourceRecord(HasPublicId, ResourceFields, frozen=True, kw_only=True):
     version: int
     created_at: datetime
     created_by: str | None
-    created_by_user_id: UUID | None
+    owner_id: UUID | None
     updated_at: datetime
 
 
@@ -125,7 +126,7 @@ def list_resources(
         Resource.organization_id == actor.organization_id, *filter_conditions(Resource, values)
     )
     if not actor.has_permission("resources:read"):
-        own = false() if actor.user_id is None else Resource.created_by_user_id == actor.user_id
+        own = false() if actor.user_id is None else Resource.owner_id == actor.user_id
         statement = statement.where(own)
     if query:
         # INSTR compares bytes on both engines and knows no wildcards to escape.
@@ -162,7 +163,7 @@ def define_resource(actor: Actor, fields: Mapping[str, Any]) -> ResourceRecord:
         version=1,
         created_at=now,
         created_by=actor.author,
-        created_by_user_id=actor.user_id,
+        owner_id=actor.user_id,
         updated_at=now,
         **_to_columns(wanted),
     )
@@ -171,7 +172,7 @@ def define_resource(actor: Actor, fields: Mapping[str, Any]) -> ResourceRecord:
         db.session.add(row)
     apply_scope_changes(actor, row, wanted.scopes, confirmed=False)
     keep_access_of_holders(actor, row)
-    _record_change(actor, "resource.defined", row, after=_audit_values(wanted, list(FIELDS)))
+    record_resource_change(actor, "resource.defined", row, after=_audit_values(wanted, list(FIELDS)))
     db.session.flush()
     return to_resource_records([row])[0]
 
@@ -192,17 +193,17 @@ def update_resource(
     ``resource.updated`` with the changed fields.
     """
     row = get_resource_row(actor, resource_id, "resources:write")
-    _require_version(row, expected_version)
+    require_resource_version(row, expected_version)
     before = to_resource_records([row])[0]
     after = change(before, fields, current().base_url, allow_unstored=_allows_unstored(actor))
     changed = changed_fields(before, after)
     if not changed:
         return UpdatedResource(before, [])
     touch_organization(actor.organization_id)
-    _update_row(row, **_to_columns(after), updated_at=clock.now())
+    update_resource_row(row, **_to_columns(after), updated_at=clock.now())
     if "scopes" in changed:
         apply_scope_changes(actor, row, after.scopes, confirmed=confirmed)
-    _record_change(
+    record_resource_change(
         actor,
         "resource.updated",
         row,
@@ -225,16 +226,16 @@ def delete_resource(
     NotFound, Forbidden, PreconditionFailed, ScopesInUse. Audit: ``resource.deleted``.
     """
     row = get_resource_row(actor, resource_id, "resources:write")
-    _require_version(row, expected_version)
+    require_resource_version(row, expected_version)
     record = to_resource_records([row])[0]
     names = [scope.name for scope in record.scopes]
     touch_organization(actor.organization_id)
-    _update_row(row, updated_at=clock.now())
+    update_resource_row(row, updated_at=clock.now())
     delete_scopes(row, names)
     clients = remove_scopes_from_clients(actor, [*names, row.identifier], confirmed=confirmed)
     delete_access_to_resource(row)
     count_changed(delete(Resource).where(has_key(Resource, row.organization_id, row.id)))
-    _record_change(
+    record_resource_change(
         actor,
         "resource.deleted",
         row,
@@ -285,14 +286,14 @@ def get_resource_row(actor: Actor, resource_id: str, permission: str) -> Resourc
     actor.require_for_own(permission)
     key = has_key(Resource, actor.organization_id, parse_public_id("res", resource_id))
     row: Resource = get_row(select(Resource).where(key), "There is no such resource.")
-    if not actor.has_permission(permission, owner_id=row.created_by_user_id):
-        if not actor.has_permission("resources:read", owner_id=row.created_by_user_id):
+    if not actor.has_permission(permission, owner_id=row.owner_id):
+        if not actor.has_permission("resources:read", owner_id=row.owner_id):
             raise NotFound("There is no such resource.")
-        actor.require(permission, owner_id=row.created_by_user_id)
+        actor.require(permission, owner_id=row.owner_id)
     return row
 
 
-def _update_row(row: Resource, **values: Any) -> None:
+def update_resource_row(row: Resource, **values: Any) -> None:
     """Set the values and raise the version. Raises OutdatedRead if the row was changed since it was read."""
     statement = (
         update(Resource)
@@ -378,7 +379,7 @@ def _allows_unstored(actor: Actor) -> bool:
     return bool(settings["oauth"]["access_token"]["allow_unstored"])
 
 
-def _require_version(row: Resource, expected: ExpectedVersion) -> None:
+def require_resource_version(row: Resource, expected: ExpectedVersion) -> None:
     if not is_expected(row.version, expected):
         raise PreconditionFailed("The resource was changed since you read it. Read it again.")
 
@@ -390,5 +391,5 @@ def _audit_values(fields: ResourceFields, names: list[str]) -> dict[str, Any]:
     return values
 
 
-def _record_change(actor: Actor, action: str, row: Resource, **values: Any) -> None:
+def record_resource_change(actor: Actor, action: str, row: Resource, **values: Any) -> None:
     audit.record(actor, action, "resource", public_id("res", row.id), **values)

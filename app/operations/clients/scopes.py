@@ -247,7 +247,7 @@ def _is_visible(actor: Actor) -> ColumnElement[bool]:
     visible = or_(Resource.id.is_(None), Resource.access_policy != LISTED)
     if actor.user_id is None or not actor.has_permission_for_own("resources:read"):
         return visible
-    return or_(visible, Resource.created_by_user_id == actor.user_id)
+    return or_(visible, Resource.owner_id == actor.user_id)
 
 
 def _get(actor: Actor, name: str, *conditions: ColumnElement[bool]) -> ScopeRecord:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
 from msgspec import Struct
@@ -24,11 +24,12 @@ from app.operations.store.transactions import (
     savepoint,
     transaction,
 )
-from app.rules.errors import Conflict, InvalidInput, NotFound
+from app.rules.errors import Conflict, FieldError, InvalidInput, NotFound
 from app.rules.fields import text_problem
-from app.rules.identifiers import HasPublicId, new_id, public_id
+from app.rules.identifiers import HasPublicId, new_id, parse_public_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.mail.email_addresses import canonical_email, is_email
+from app.rules.shapes import Shape, Text, described
 from app.rules.tokens.claims import Profile
 from app.rules.users.profile import MAX_NAME_LENGTH
 
@@ -55,6 +56,16 @@ _NEXT_SCHEME = CompiledQuery(
     .order_by(User.password_scheme)
     .limit(1)
 )
+
+
+class SentUser(Shape):
+    """A user whom a request names. Send either `user_id` or `email`."""
+
+    user_id: Annotated[Annotated[str, Text(64)] | None, described("The user. Send this or `email`.")] = None
+    email: Annotated[
+        Annotated[str, Text(254, min_length=3)] | None,
+        described("The email address of the user. Send this or `user_id`."),
+    ] = None
 
 
 class UserSnapshot(HasPublicId, Struct, frozen=True):
@@ -259,6 +270,33 @@ def too_many_users_error(organization_id: str) -> Conflict:
 def email_taken_error() -> Conflict:
     """Return the error for an email address that another user of the organization has."""
     return Conflict("There is already a user with this email address.", field="email", code="email_taken")
+
+
+def find_sent_user(organization_id: str, fields: Mapping[str, Any], *, shared: bool = False) -> UserSnapshot:
+    """Return the user that a request names, locked until the transaction ends, so that they are not deleted meanwhile.
+
+    ``fields`` have the shape of ``SentUser``. With ``shared`` others may hold the user too. Raises InvalidInput naming
+    the field, and Conflict for an email address that someone registered with and has not verified.
+    """
+    if (fields.get("user_id") is None) == (fields.get("email") is None):
+        raise InvalidInput.of([FieldError("user_id", "required", "Send either user_id or email.")])
+    name = "user_id" if fields.get("user_id") is not None else "email"
+    if name == "user_id":
+        row_id = parse_public_id("usr", fields[name])
+    else:
+        found = find_user_by_email(organization_id, fields[name])
+        row_id = found.id if found is not None else None
+    row = None
+    if row_id is not None:
+        columns = select(User.made_unproven, *USER_COLUMNS)
+        statement = columns.where(has_key(User, organization_id, row_id)).with_for_update(read=shared)
+        row = db.session.execute(statement).first()
+    if row is None or row.status == DELETED:
+        raise InvalidInput("There is no such user.", field=name, code="unknown_user")
+    if name == "email" and row.made_unproven:
+        # Someone who registered with another person's email must not get what is meant for its owner.
+        raise unverified_email_error(row.id)
+    return snapshot_of(row)
 
 
 def unverified_email_error(user_id: UUID) -> Conflict:

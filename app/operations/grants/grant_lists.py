@@ -128,7 +128,7 @@ def restrict_to_own_clients(actor: Actor, statement: Select[Any], permission: st
     if actor.has_permission(permission):
         return statement
     # A client owns nothing, so without a user ``:own`` matches no rows.
-    return statement.where(false() if actor.user_id is None else Client.created_by_user_id == actor.user_id)
+    return statement.where(false() if actor.user_id is None else Client.owner_id == actor.user_id)
 
 
 def _get(actor: Actor, public_grant_id: str, permission: str) -> GrantRecord:

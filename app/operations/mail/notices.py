@@ -46,6 +46,7 @@ Notice = Literal[
     "identity_linked",
     "identity_unlinked",
     "new_browser",
+    "owner_changed",
     "passkey_refused",
     "password_changed",
     "password_was_reset",

@@ -131,11 +131,11 @@ def _here(model: Any) -> Any:
 
 def _is_visible_client() -> ColumnElement[bool]:
     """Return the condition that a client is the owner's; without an owner, every client is visible."""
-    return or_(_owner().is_(None), Client.created_by_user_id == _owner())
+    return or_(_owner().is_(None), Client.owner_id == _owner())
 
 
 def _owner() -> BindParameter[UUID]:
-    return bindparam("owner", type_=Client.created_by_user_id.type)
+    return bindparam("owner", type_=Client.owner_id.type)
 
 
 def _count(rows: Select[Any], limit: int) -> ScalarSelect[Any]:

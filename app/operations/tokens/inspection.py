@@ -212,7 +212,7 @@ def _with_owner(
     **values: Any,
 ) -> Inspection | None:
     client = find_client_record(actor.organization_id, client_id)
-    if client is None or not actor.has_permission("tokens:read", owner_id=client.created_by_user_id):
+    if client is None or not actor.has_permission("tokens:read", owner_id=client.owner_id):
         return None
     snapshot = lookups.find_client_by_id(actor.organization_id, client_id, fresh=True)
     if state is None:
@@ -226,7 +226,7 @@ def _with_owner(
             .join(Grant, is_same(Grant.user_id, User.id))
             .where(has_key(Grant, actor.organization_id, grant_id))
         ).first()
-    may_revoke = actor.has_permission("tokens:revoke", owner_id=client.created_by_user_id)
+    may_revoke = actor.has_permission("tokens:revoke", owner_id=client.owner_id)
     return Inspection(
         kind,
         state,
@@ -244,9 +244,7 @@ def _visible_client(actor: Actor, client_id: Any) -> ClientRecord | None:
     if parsed is None or parsed[0] != actor.organization_id:
         return None
     client = find_client_record(*parsed)
-    is_visible = client is not None and actor.has_permission(
-        "tokens:read", owner_id=client.created_by_user_id
-    )
+    is_visible = client is not None and actor.has_permission("tokens:read", owner_id=client.owner_id)
     return client if is_visible else None
 
 

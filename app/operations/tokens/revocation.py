@@ -22,7 +22,7 @@ from app.models.base import has_key, is_same
 from app.models.client import Client, Credential
 from app.models.grant import Grant
 from app.models.token import AccessToken
-from app.operations.clients.client_records import find_client_creator
+from app.operations.clients.client_records import find_client_owner
 from app.operations.directory.snapshots import ClientSnapshot, OrganizationSnapshot
 from app.operations.grants import grants
 from app.operations.grants.grants import UnstoredRows
@@ -228,7 +228,7 @@ def _log(actor: Actor, token_id: UUID, client_id: UUID, user_id: UUID | None) ->
 def _require_own(actor: Actor, client_id: UUID) -> None:
     if actor.client_id == client_id or actor.has_permission("tokens:revoke"):
         return
-    owner = find_client_creator(actor.organization_id, client_id)
+    owner = find_client_owner(actor.organization_id, client_id)
     if not actor.has_permission("tokens:revoke", owner_id=owner):
         raise InvalidInput("The token was not issued to this client.", field="token")
 

@@ -87,13 +87,13 @@ def _client_subject(actor: Actor, order: RevocationOrder) -> Subject:
         None
         if row_id is None
         else db.session.execute(
-            select(model.client_id, Client.created_by_user_id)
+            select(model.client_id, Client.owner_id)
             .join(Client, is_same(Client.id, model.client_id))
             .where(has_key(model, actor.organization_id, row_id), Client.status != DELETED)
         ).first()
     )
     # With the permission for own clients only, the secrets and grants of other clients do not exist.
-    if found is None or not actor.has_permission(REVOKE, owner_id=found.created_by_user_id):
+    if found is None or not actor.has_permission(REVOKE, owner_id=found.owner_id):
         if order.kind == CREDENTIAL:
             raise NotFound("There is no such secret.")
         raise NotFound("There is no such grant.")

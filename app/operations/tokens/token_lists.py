@@ -164,7 +164,7 @@ _CONDITIONS = {
     "client_id": AccessToken.client_id == bindparam("client_id"),
     "user_id": _is_of_user(),
     "credential_id": AccessToken.credential_id == bindparam("credential_id"),
-    "owner": Client.created_by_user_id == bindparam("owner"),
+    "owner": Client.owner_id == bindparam("owner"),
     "token_id": AccessToken.id == bindparam("token_id"),
 }
 _LIST = PageQuery(_select)

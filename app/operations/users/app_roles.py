@@ -18,6 +18,7 @@ from app.models.base import has_key, is_same
 from app.models.client import Client
 from app.models.user import AppRoleAssignment, Group, User
 from app.operations.clients.client_records import hold_client, load_client_row
+from app.operations.directory.users import find_sent_user
 from app.operations.store import audit, clock
 from app.operations.store.rows import Page, PageRequest, get_row, read_page
 from app.operations.store.transactions import (
@@ -27,7 +28,7 @@ from app.operations.store.transactions import (
     savepoint,
     transaction,
 )
-from app.operations.users.groups import NewMember, find_sent_user, lock_group
+from app.operations.users.groups import NewMember, lock_group
 from app.rules.actor import Actor
 from app.rules.clients.app_claims import MAX_ROLE_KEY_LENGTH, role_keys
 from app.rules.errors import Conflict, InvalidInput, NotFound
@@ -105,7 +106,7 @@ def assign_app_role(actor: Actor, client_id: str, fields: Mapping[str, Any]) -> 
         except NotFound:
             raise InvalidInput("There is no such group.", field="group_id", code="unknown_group") from None
     else:
-        user_id = find_sent_user(actor, fields).id
+        user_id = find_sent_user(actor.organization_id, fields).id
     # After group and user, in the order of locks. Its roles may have changed until now.
     client = hold_client(actor, client_id, shared=True)
     _validate_role(errors, client, role)

@@ -12,15 +12,15 @@ from sqlalchemy import Select, delete, func, literal, select, update
 
 from app.extensions import db
 from app.models.base import has_key, is_of_user, is_same
-from app.models.user import DELETED, AppRoleAssignment, Group, GroupMember, User
+from app.models.user import AppRoleAssignment, Group, GroupMember, User
 from app.operations.clients.client_records import name_key
 from app.operations.directory.lookups import touch_organization
 from app.operations.directory.users import (
     USER_COLUMNS,
+    SentUser,
     UserSnapshot,
-    find_user_by_email,
+    find_sent_user,
     snapshot_of,
-    unverified_email_error,
 )
 from app.operations.sign_in.actor_access import enter_organization
 from app.operations.sign_in.identity_providers import find_provider_names
@@ -36,7 +36,7 @@ from app.operations.store.transactions import (
 )
 from app.operations.users.users import parse_user_id, where_user_matches
 from app.rules.actor import Actor
-from app.rules.errors import Conflict, FieldError, InvalidInput, NotFound, PreconditionFailed
+from app.rules.errors import Conflict, NotFound, PreconditionFailed
 from app.rules.fields import ValidationErrors
 from app.rules.filters import Filters, read_filters, sort_filter
 from app.rules.identifiers import HasPublicId, new_id, parse_public_id, public_id
@@ -104,14 +104,8 @@ GroupChange = create_shape(
 )
 
 
-class NewMember(Shape):
+class NewMember(SentUser):
     """A user to add. Send either `user_id` or `email`."""
-
-    user_id: Annotated[Annotated[str, Text(64)] | None, described("The user. Send this or `email`.")] = None
-    email: Annotated[
-        Annotated[str, Text(254, min_length=3)] | None,
-        described("The email address of the user. Send this or `user_id`."),
-    ] = None
 
 
 class GroupRecord(HasPublicId, GroupFields, frozen=True, kw_only=True):
@@ -313,7 +307,7 @@ def add_member(actor: Actor, slug: str, group_id: str, fields: Mapping[str, Any]
     inside, _ = enter_organization(actor, slug, "users:write")
     group = lock_group(inside, group_id, shared=True)
     parse_shape(NewMember, fields)
-    user = find_sent_user(inside, fields)
+    user = find_sent_user(inside.organization_id, fields)
     row = join_group(inside, group.id, user)
     return MemberRecord(user, row.created_at, row.created_by)
 
@@ -393,33 +387,6 @@ def find_groups_of_user(actor: Actor, user_id: UUID) -> set[UUID]:
     """Return the ids of the groups of a user of the actor's organization."""
     held = select(GroupMember.group_id).where(is_of_user(GroupMember, actor.organization_id, user_id))
     return set(db.session.scalars(held))
-
-
-def find_sent_user(actor: Actor, fields: Mapping[str, Any]) -> UserSnapshot:
-    """Return the user that a request names, locked until the transaction ends, so that they are not deleted meanwhile.
-
-    ``fields`` have the shape of ``NewMember``. Raises InvalidInput naming the field, and Conflict for an email address
-    that someone registered with and has not verified.
-    """
-    if (fields.get("user_id") is None) == (fields.get("email") is None):
-        raise InvalidInput.of([FieldError("user_id", "required", "Send either user_id or email.")])
-    name = "user_id" if fields.get("user_id") is not None else "email"
-    if name == "user_id":
-        row_id = parse_public_id("usr", fields[name])
-    else:
-        found = find_user_by_email(actor.organization_id, fields[name])
-        row_id = found.id if found is not None else None
-    row = None
-    if row_id is not None:
-        columns = select(User.made_unproven, *USER_COLUMNS)
-        statement = columns.where(has_key(User, actor.organization_id, row_id)).with_for_update()
-        row = db.session.execute(statement).first()
-    if row is None or row.status == DELETED:
-        raise InvalidInput("There is no such user.", field=name, code="unknown_user")
-    if name == "email" and row.made_unproven:
-        # Someone who registered with another person's email must not get what is meant for its owner.
-        raise unverified_email_error(row.id)
-    return snapshot_of(row)
 
 
 def lock_group(actor: Actor, group_id: str, *, shared: bool = False) -> Group:

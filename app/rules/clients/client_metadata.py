@@ -76,6 +76,7 @@ READ_ONLY = frozenset(
         "organization_id",
         "created_at",
         "created_by",
+        "owner_id",
         "updated_at",
         "last_used_at",
         "pkce_used_at",

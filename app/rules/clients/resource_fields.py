@@ -38,7 +38,7 @@ from app.rules.shapes import (
 STATUS = ("active", "disabled")
 MIN_TTL_SECONDS, MAX_TTL_SECONDS, MAX_JWT_TTL_SECONDS = 60, 86_400, 3_600
 MAX_SCOPES = 100
-READ_ONLY = frozenset({"id", "organization_id", "created_at", "created_by", "updated_at"})
+READ_ONLY = frozenset({"id", "organization_id", "created_at", "created_by", "owner_id", "updated_at"})
 _SYNONYMS = {
     "uri": "identifier",
     "audience": "identifier",

@@ -1,7 +1,7 @@
 """Permissions: every name, and which roles include it (PO-1).
 
 A permission name is also the OAuth scope that a management token carries. ``:own`` limits a permission to
-what the user registered or collaborates on. An organization may also use names of its own in its roles, for
+what the user owns. An organization may also use names of its own in its roles, for
 permissions inside its apps (``invoices:approve``). Gatehouse stores and issues those but never checks them.
 """
 

@@ -112,6 +112,7 @@ COUNTS: dict[str, tuple[str, str]] = {
     "active session": lazy_ngettext("%(num)s active session", "%(num)s active sessions"),
     "active token": lazy_ngettext("%(num)s active token", "%(num)s active tokens"),
     "authorization code": lazy_ngettext("%(num)s authorization code", "%(num)s authorization codes"),
+    "API": lazy_ngettext("%(num)s API", "%(num)s APIs"),
     "client": lazy_ngettext("%(num)s client", "%(num)s clients"),
     "connected app": lazy_ngettext("%(num)s connected app", "%(num)s connected apps"),
     "consent": lazy_ngettext("%(num)s consent", "%(num)s consents"),

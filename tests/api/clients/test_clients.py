@@ -39,7 +39,15 @@ FIELDS = {
     ),
     *("require_pushed_authorization_requests", "require_pkce", "resources", "token_exchange"),
     *("trust", "approval", "approved_scopes", "status", "description", "metadata"),
-    *("source", "metadata_document_uri", "created_at", "created_by", "updated_at", "last_used_at"),
+    *(
+        "source",
+        "metadata_document_uri",
+        "created_at",
+        "created_by",
+        "owner_id",
+        "updated_at",
+        "last_used_at",
+    ),
     *("pkce_used_at", "pkce_omitted_at", "app_roles", "claim_mappings"),
 }
 

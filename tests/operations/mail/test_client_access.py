@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.operations.clients import access_decisions, access_requests, resources
+from app.operations.clients import access_decisions, access_requests, ownership, resources
 from tests.support.mail_server import Mailbox, plain
 
 pytestmark = pytest.mark.usefixtures("context")
@@ -45,3 +45,22 @@ def test_owner_or_administrators_are_asked_and_the_developer_is_told(
     assert granted["Subject"] == "Orchard has access to Payroll" and "Welcome" in plain(granted)
     assert withdrawn["Subject"] == "Orchard no longer has access to Payroll"
     assert f"/clients/{client}/apis" in plain(withdrawn)
+
+
+def test_decision_is_told_to_the_new_owner_of_the_client(make: Any, box: Mailbox, deliver: Deliver) -> None:
+    acme = make.organization(name="Acme")
+    boss = make.actor(acme, user=make.user(acme, email="boss@acme.example", role="admin"))
+    make.user(acme, email="linus@acme.example", role="developer")
+    own = ("clients:read:own", "clients:write:own")
+    grace = make.actor(acme, *own, user=make.user(acme, email="grace@acme.example", role="developer"))
+    api = resources.define_resource(boss, {"identifier": "urn:payroll", "name": "Payroll"}).public_id
+    client = make.client(acme, by=grace, **MACHINE).client_id
+    request = access_requests.request_access(
+        grace, client, api, {"scopes": [], "reason": "For the pay slips"}
+    )
+    ownership.change_client_owner(boss, client, {"email": "linus@acme.example"})
+    deliver()
+    box.mails.clear()
+    access_decisions.decline_access(boss, request.public_id, {})
+    deliver()
+    assert [mail["To"] for mail in box.mails] == ["linus@acme.example"]

@@ -91,9 +91,19 @@ def things_of(app: Flask, make: Factory, corner: Corner, owner: MadeUser) -> dic
         _, session = sessions.start_session(corner.organization, member.id)
         provider, identity = linked(make.actor(corner.organization), new_id().hex, member.public_id)
         token = provisioning_token(make.actor(corner.organization), provider)
+        given_away = make.client(corner.organization, by=actor).client_id
+        api = {"identifier": f"urn:{owner.public_id}:given", "name": "Given away", "scopes": []}
+        leaving = make.user(corner.organization, role="developer")
+        make.client(corner.organization, by=make.actor(corner.organization, user=leaving))
+        given_api = resources.define_resource(actor, api).public_id
         return {
             **corner.ids,
             "clientId": client.client_id,
+            "changeClientOwner.clientId": given_away,
+            "portal.client_owner.clientId": make.client(corner.organization, by=actor).client_id,
+            "changeResourceOwner.resourceId": given_api,
+            "transferOwnership.userId": leaving.public_id,
+            "portal.user_transfer.userId": leaving.public_id,
             "credentialId": secret.public_id,
             "resourceId": resource.public_id,
             "clientAccessId": access_requested(client, resource.public_id),
