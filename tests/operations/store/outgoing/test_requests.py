@@ -18,6 +18,7 @@ from app.operations.store.transactions import transaction
 from app.rules.errors import InvalidInput
 from app.rules.store.outgoing_http import OutgoingRequestBlocked, Target
 from tests.support.https_server import HttpsServer, Request, Response, https_server, reaching
+from tests.support.process import wait_until
 
 OURS, THEIRS = "ours", "theirs"
 
@@ -279,6 +280,7 @@ def test_name_lookup_that_cannot_start_frees_its_slot(
     def fail(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
+    wait_until(lambda: outgoing_http._lookup_slots.count_taken() == 0, "the look-ups of other tests end")
     with monkeypatch.context() as full:
         full.setattr(threading.Thread, "start", fail)
         for _ in range(20):
