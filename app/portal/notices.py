@@ -10,7 +10,7 @@ NOTIFIED = {
     "client-request-approved": lazy_gettext("We notified everyone who asked by email."),
     "client-request-declined": lazy_gettext("We notified the member by email."),
 }
-"""What a notice adds where a mail server is configured."""
+"""The sentence that is added to a notice if a mail server is configured."""
 NOTICES = {
     "saved": lazy_gettext("Saved. The change is live."),
     "unchanged": lazy_gettext("No changes to save."),

@@ -12,6 +12,7 @@ from app.operations.clients.ownership import (
     change_client_owner,
     change_resource_owner,
     count_owned,
+    find_known_owner,
     find_owner,
     require_transfer_permission,
     transfer_ownership,
@@ -132,8 +133,7 @@ def requested_owner(context: PortalContext) -> tuple[dict[str, str], str | None]
     parsed = parse_public_id("usr", owner_id)
     if parsed is None:
         return {}, None
-    may_know = context.actor.has_permission("users:read") or parsed == context.actor.user_id
-    owner = find_owner(context.actor, parsed) if may_know else None
+    owner = find_known_owner(context.actor, parsed)
     return {"owner_id": owner_id}, owner.email if owner else None
 
 

@@ -209,7 +209,7 @@ class RevokedSessions(Representation):
 
 
 class TransferredOwnership(Representation):
-    """What got a new owner."""
+    """How many clients and resources got a new owner."""
 
     clients: Annotated[Count, described("Client applications.")]
     resources: Annotated[Count, described("Resources (APIs).")]

@@ -88,7 +88,7 @@ def change_client_owner(
     """
     row = get_client_row(actor, client_id, "clients:write")
     require_client_version(row, expected_version)
-    # Before the new owner is looked up, so that nobody learns who may be one without naming them.
+    # Before the new owner is looked up: a request that is refused anyway must not tell who could be an owner.
     require_client_within_permissions(actor, row)
     require_fresh_user_sign_in(actor)
     owner = _find_new_owner(actor, fields, "clients:write")
@@ -180,6 +180,12 @@ def find_owner(actor: Actor, owner_id: UUID | None) -> Owner | None:
     return Owner(owner_id, public_id("usr", owner_id), None, is_member=False)
 
 
+def find_known_owner(actor: Actor, owner_id: UUID) -> Owner | None:
+    """Return the user of an ID that anybody may have sent, or None unless the actor may list users or is that user."""
+    may_know = actor.has_permission("users:read") or owner_id == actor.user_id
+    return find_owner(actor, owner_id) if may_know else None
+
+
 @transaction
 def _check_transfer(actor: Actor, from_id: UUID, fields: Mapping[str, Any]) -> tuple[UserSnapshot, Owned]:
     """Raise what prevents the transfer of anything before the first is transferred, or return the owner and counts."""
@@ -247,7 +253,7 @@ def _set_resource_owner(actor: Actor, row: Resource, owner: UserSnapshot) -> Non
 
 
 class _Kind(Struct, frozen=True):
-    """What a user can own: its model, which rows exist, and the permissions to see and to change all of them."""
+    """Clients or APIs: the model, which of its rows count, and the permissions to see and to change all of them."""
 
     model: Any
     exists: Any
