@@ -59,3 +59,50 @@ function release(form) {
 
 // The page may be the same one again after Back.
 addEventListener("pageshow", () => sent && release(sent));
+
+// Keep what is entered in a form until the next page. If that is not one of the portal or the account, the form was not
+// saved: a sign-in had ended, or the service was away. The page with the form, opened again by the same user, then has
+// what they entered. Passwords, codes, tokens and files are not kept, and nothing outlives the tab.
+const CONFIDENTIAL = "[type=password], [type=file], [type=hidden]:not([name=version]), [autocomplete=one-time-code], [data-confidential]";
+const account = document.querySelector("[data-account]")?.dataset.account;
+
+document.addEventListener("submit", ({ target: form }) => {
+  if (!account || form.method !== "post" || !form.closest("main")) return;
+  const fields = [...form.elements].filter((field) => field.name && !field.matches(`button, fieldset, ${CONFIDENTIAL}`));
+  keep({ account, action: form.action, fields: fields.map(({ name, value, checked }) => ({ name, value, checked })) });
+});
+
+function keep(entered) {
+  try {
+    sessionStorage.setItem("entered", JSON.stringify(entered));
+  } catch {
+    // The browser keeps nothing for this site, or has no space.
+  }
+}
+
+function takeEntered() {
+  try {
+    const entered = JSON.parse(sessionStorage.getItem("entered"));
+    if (account) sessionStorage.removeItem("entered");
+    else if (entered) keep({ ...entered, unsaved: true });
+    return entered;
+  } catch {
+    return null;
+  }
+}
+
+const entered = takeEntered();
+if (entered?.unsaved && entered.account === account) {
+  const form = [...document.querySelectorAll("main form")].find(({ action, method }) => method === "post" && action === entered.action);
+  const left = form && [...form.elements];
+  for (const { name, value, checked } of form ? entered.fields : []) {
+    // Fields of one name, such as the rows of a list, are in the same order. Those of a choice differ in their values.
+    const index = left.findIndex((field) => field.name === name && (!["checkbox", "radio"].includes(field.type) || field.value === value));
+    if (index < 0) continue;
+    const [field] = left.splice(index, 1);
+    if (["checkbox", "radio"].includes(field.type)) field.checked = checked;
+    else field.value = value;
+    field.dispatchEvent(new Event("input", { bubbles: true }));
+  }
+  if (form) document.getElementById("restored").hidden = false;
+}

@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from flask import Blueprint, g, make_response, redirect, render_template, request
+from flask_login import current_user
 from msgspec import Struct
 from werkzeug.wrappers import Response as BaseResponse
 
@@ -190,6 +191,7 @@ class AccountContext(Struct, frozen=True):
             navigation=[(None, navigation)],
             section=next((entry["label"] for entry in navigation if entry["current"]), None),
             person={
+                "id": current_user.session.user_public_id,
                 "label": self.actor.label,
                 "sign_out_url": f"/organizations/{self.organization.slug}/logout",
             },

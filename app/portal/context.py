@@ -280,6 +280,7 @@ def layout_variables(organization: OrganizationSnapshot | None, actor: Actor | N
         "switcher": _switcher(organization, home) if organization and home else None,
         "search_url": f"/portal/{organization.slug}/search" if organization and home else None,
         "person": {
+            "id": home.user_public_id,
             "label": home.user_name or actor.label,
             "detail": " · ".join(
                 [*_role_names(organization, home), *([actor.label] if home.user_name else [])]

@@ -115,7 +115,13 @@ class InspectForm(PageForm):
         description=lazy_gettext(
             "An access token, a refresh token or an ID token. It is not stored or logged."
         ),
-        render_kw={"rows": "4", "spellcheck": "false", "autocomplete": "off", "required": True},
+        render_kw={
+            "rows": "4",
+            "spellcheck": "false",
+            "autocomplete": "off",
+            "data-confidential": True,
+            "required": True,
+        },
     )
 
 

@@ -1,0 +1,49 @@
+"""What is entered in a form survives a sign-in, in Chromium."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.factories import Factory
+from tests.support.browser import sign_in
+
+pytestmark = [pytest.mark.live, pytest.mark.browser]
+
+
+def test_form_has_what_was_entered_before_the_session_ended(pages: Any, make: Factory, acme: Any) -> None:
+    """It is shown to the same user only, once, and without anything confidential."""
+    developer, other = (
+        make.user(acme, email=email, role="developer") for email in ("dev@acme.example", "ops@acme.example")
+    )
+    page = pages.open(f"/portal/{acme.slug}")
+    pages.sign_in(developer)
+
+    def send() -> None:
+        page.goto(f"{pages.base}/portal/{acme.slug}/clients/new?type=web")
+        page.fill("#name", "Shop")
+        page.fill("#redirect_uris", "https://shop.example/cb\nhttps://shop.example/cb2")
+        page.context.clear_cookies(name=make.cookie_name(acme))
+        page.click("main form[method=post] .primary")
+        page.wait_for_selector("#unsaved")
+
+    send()
+    sign_in(page, developer.email)
+    assert page.is_visible("#restored")
+    assert page.input_value("#name") == "Shop"
+    assert page.input_value("#redirect_uris") == "https://shop.example/cb\nhttps://shop.example/cb2"
+    page.reload()
+    assert page.is_hidden("#restored") and page.input_value("#name") == ""
+
+    send()
+    sign_in(page, other.email)
+    assert page.is_hidden("#restored") and page.input_value("#name") == ""
+    assert page.evaluate("sessionStorage.length") == 0
+
+    page.goto(f"{pages.base}/portal/{acme.slug}/inspect")
+    page.fill("#token", "gth_at_secret")
+    page.context.clear_cookies(name=make.cookie_name(acme))
+    page.click("main form[method=post] .primary")
+    page.wait_for_selector("#unsaved")
+    assert "gth_at_secret" not in page.evaluate("sessionStorage.getItem('entered')")
