@@ -26,7 +26,7 @@ from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
 from app.rules.directory.permissions import ADMIN
 from app.rules.errors import NotFound
-from app.rules.languages.translation import catalog_of, translate
+from app.rules.languages.translation import catalog_of, translate_value
 from app.rules.mail.email_addresses import canonical_email
 
 MAX_USER_NOTICES_PER_HOUR = 10
@@ -69,7 +69,8 @@ _HOUR = timedelta(hours=1)
 def notify_user(actor: Actor, user_id: UUID, notice: Notice, *, to: str | None = None, **values: str) -> None:
     """Notify a user by email of what the actor did, within the same transaction; do nothing without a mail server.
 
-    ``values`` are further values of the template. ``to`` replaces the user's email, for example by the previous one.
+    ``values`` are further values of the template; of these, only messages with parameters and those of ``lazy_value``
+    are translated. ``to`` replaces the user's email, for example by the previous one.
     """
     if emails.is_possible():
         _notify_user(actor, user_id, notice, to, values)
@@ -95,7 +96,7 @@ def _notify_user(
         "link": f"{home}/forgot",
         "apps": f"{home}/account/apps",
         "security": f"{home}/account/security",
-        **{name: translate(value, catalog_of(language).gettext) for name, value in values.items()},
+        **{name: translate_value(value, catalog_of(language).gettext) for name, value in values.items()},
     }
     emails.send(organization, to or user.email, notice, all_values, language=language)
 

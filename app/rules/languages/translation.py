@@ -88,12 +88,13 @@ def translate(text: str, gettext: Callable[[str], str], language: str = ENGLISH)
     Parameters that are messages or durations (``dates.Elapsed``) are translated too.
     """
     if isinstance(text, TranslatableString):
-        params = {name: _in_language(value, gettext, language) for name, value in text.params.items()}
+        params = {name: translate_value(value, gettext, language) for name, value in text.params.items()}
         return gettext(text.msgid) % params
     return gettext(text) if text else text
 
 
-def _in_language(value: object, gettext: Callable[[str], str], language: str) -> object:
+def translate_value(value: Any, gettext: Callable[[str], str], language: str = ENGLISH) -> Any:
+    """Translate a message or a duration; any other value, such as the name of a client, stays as it is."""
     if isinstance(value, TranslatableString):
         return translate(value, gettext, language)
     tell: Callable[[str], str] | None = getattr(value, "in_language", None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.rules.languages.translation import lazy_gettext
+from app.rules.languages.translation import lazy_gettext, lazy_value
 
 # The first match is used, because Edge and Opera also mention Chrome, and Chrome also mentions Safari.
 _BROWSERS = (
@@ -43,7 +43,5 @@ def browser_name(user_agent: str) -> str:
     if browser:
         return browser
     return (
-        lazy_gettext("A browser on %(system)s", system=system)
-        if system
-        else lazy_gettext("An unknown browser")
+        lazy_gettext("A browser on %(system)s", system=system) if system else lazy_value("An unknown browser")
     )

@@ -19,6 +19,7 @@ from app.operations.mail.notices import notify_user
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
 from app.rules.languages.translation import lazy_gettext
+from app.rules.sign_in.browser_names import browser_name
 from tests.support.cases import each
 from tests.support.mail_server import Mailbox, plain
 
@@ -82,6 +83,21 @@ def test_notice_uses_the_language_at_its_creation(make: Any, box: Mailbox, deliv
     (mail,) = box.mails
     assert mail["Subject"] == "Neue Anmeldung bei Ihrem Konto bei Acme"
     assert "Firefox auf Windows" in plain(mail) and "von 192.0.2.7 aus" in plain(mail)
+
+
+def test_only_messages_of_a_notice_are_translated(make: Any, box: Mailbox, deliver: Deliver) -> None:
+    """A client may be named like a word of the catalog."""
+    acme = make.organization(name="Acme", settings={"localization": {"default_locale": "de"}})
+    ada = make.user(acme)
+    actor = Actor("user", acme.id, acme.id, user_id=ada.id, label="Grace", ip_address="192.0.2.7")
+    notify_user(
+        actor, ada.id, "owner_changed", who="Grace", name="Settings", others="", link="https://x.example"
+    )
+    notify_user(actor, ada.id, "new_browser", browser=browser_name(""))
+    deliver()
+    owned, new = (plain(mail) for mail in box.mails)
+    assert "Settings" in owned and "Einstellungen" not in owned
+    assert "Ein unbekannter Browser" in new
 
 
 @each("name", LETTERS)
