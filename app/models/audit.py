@@ -33,7 +33,6 @@ class AuditEvent(Tenant, Base):
         Index("ix_audit_events_actor", "organization_id", "actor_id", "id"),
         Index("ix_audit_events_action", "organization_id", "action", "id"),
         Index("ix_audit_events_address", "organization_id", "address", "id"),
-        Base.__table_args__,
     )
 
     at: Mapped[datetime] = mapped_column(index=True)
@@ -58,10 +57,7 @@ class AuditLink(Tenant, Base):
     """The link of one event (its ``id``) in the organization's hash chain, written by the sealer and never updated."""
 
     __tablename__ = "audit_links"
-    __table_args__ = (
-        UniqueConstraint("organization_id", "position", name="uq_audit_links_position"),
-        Base.__table_args__,
-    )
+    __table_args__ = (UniqueConstraint("organization_id", "position", name="uq_audit_links_position"),)
 
     position: Mapped[int] = mapped_column(BigInteger, comment="1 for the first event that was sealed")
     mac: Mapped[bytes] = mapped_column(Digest, comment="MAC of the previous link, the position and the event")
@@ -93,7 +89,6 @@ class FailedRequest(Tenant, Base):
         Index("ix_failed_requests_request", "organization_id", "request_id"),
         Index("ix_failed_requests_recent", "organization_id", "at", "client_id", "cause", "id"),
         within_organization("failed_requests", "client_id", "clients"),
-        Base.__table_args__,
     )
 
     client_id: Mapped[UUID]
@@ -149,7 +144,6 @@ class SampledRequest(Tenant, Base):
     __table_args__ = (
         Index("ix_sampled_requests_client", "organization_id", "client_id", "id"),
         Index("ix_sampled_requests_request", "organization_id", "request_id"),
-        Base.__table_args__,
     )
 
     client_id: Mapped[UUID]
@@ -170,7 +164,6 @@ class OutboxMessage(Tenant, Base):
     __table_args__ = (
         Index("ix_outbox_due", "done_at", "available_at"),
         Index("ix_outbox_receiver", "organization_id", "receiver", "done_at"),
-        Base.__table_args__,
     )
 
     kind: Mapped[str] = mapped_column(Identifier(64))
@@ -273,10 +266,7 @@ class RevocationReceipt(Tenant, Base):
     """One bulk revocation (public id ``rev_…``). Its cutoffs are stored where tokens are validated."""
 
     __tablename__ = "revocation_receipts"
-    __table_args__ = (
-        Index("ix_revocation_receipts_unsettled", "settled_at", "created_at"),
-        Base.__table_args__,
-    )
+    __table_args__ = (Index("ix_revocation_receipts_unsettled", "settled_at", "created_at"),)
 
     kind: Mapped[str] = mapped_column(
         Identifier(16), comment="grant, client, credential, user, session, organization"
@@ -333,7 +323,6 @@ class WebhookDelivery(Tenant, Base):
     __table_args__ = (
         Index("ix_webhook_deliveries_webhook", "organization_id", "webhook_id", "id"),
         within_organization("webhook_deliveries", "webhook_id", "webhooks"),
-        Base.__table_args__,
     )
 
     webhook_id: Mapped[UUID]

@@ -12,10 +12,11 @@ from datetime import UTC, datetime
 from typing import Any, cast
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, ForeignKeyConstraint, LargeBinary, MetaData, Text
+from sqlalchemy import ColumnElement, ForeignKeyConstraint, LargeBinary, MetaData, Table, Text
 from sqlalchemy.dialects import mysql
 from sqlalchemy.engine import Dialect
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, registry
+from sqlalchemy.schema import SchemaItem
 from sqlalchemy.types import DateTime, TypeDecorator
 
 from app.rules.identifiers import ROUTING_KEY_LENGTH
@@ -163,7 +164,11 @@ class Base(DeclarativeBase):
     """Base class of all models, with utf8mb4 and InnoDB on MySQL and MariaDB."""
 
     registry = registry(metadata=MetaData(naming_convention=NAMING_CONVENTION), type_annotation_map=_TYPES)
-    __table_args__: Any = TABLE_OPTIONS
+
+    @classmethod
+    def __table_cls__(cls, name: str, metadata: MetaData, *parts: SchemaItem, **options: Any) -> Table:
+        """Return the table of a model, a hook of SQLAlchemy."""
+        return Table(name, metadata, *parts, **{**TABLE_OPTIONS, **options})
 
 
 class Tenant:

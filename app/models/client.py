@@ -31,7 +31,6 @@ class Client(Tenant, Base):
     __table_args__ = (
         Index("ix_clients_name", "organization_id", "name_key", "id"),
         Index("ix_clients_owner", "organization_id", "created_by_user_id", "id"),
-        Base.__table_args__,
     )
 
     name: Mapped[str] = mapped_column(String(200))
@@ -82,7 +81,6 @@ class Scope(Tenant, Base):
         UniqueConstraint("organization_id", "name"),
         Index("ix_scopes_resource", "organization_id", "resource_id"),
         within_organization("scopes", "resource_id", "resources"),
-        Base.__table_args__,
     )
 
     name: Mapped[str] = mapped_column(Identifier(128))
@@ -112,7 +110,6 @@ class ClientRequest(Tenant, Base):
         Index("ix_client_requests_user", "organization_id", "user_id"),
         within_organization("client_requests", "client_id", "clients"),
         within_organization("client_requests", "user_id", "users"),
-        Base.__table_args__,
     )
 
     client_id: Mapped[UUID]
@@ -136,10 +133,7 @@ class RegistrationToken(Tenant, Base):
     """An initial access token (RFC 7591 section 3), which lets its holder register clients."""
 
     __tablename__ = "registration_tokens"
-    __table_args__ = (
-        UniqueConstraint("organization_id", "digest"),
-        Base.__table_args__,
-    )
+    __table_args__ = (UniqueConstraint("organization_id", "digest"),)
 
     digest: Mapped[bytes] = mapped_column(Digest)
     name: Mapped[str] = mapped_column(String(200))
@@ -172,7 +166,6 @@ class ClientRegistration(Tenant, Base):
             ["clients.organization_id", "clients.id"],
             name="fk_client_registrations_client",
         ),
-        Base.__table_args__,
     )
 
     access_digest: Mapped[bytes | None] = mapped_column(Digest, comment="registration access token")
@@ -199,7 +192,6 @@ class ClientLogo(Tenant, Base):
             ["clients.organization_id", "clients.id"],
             name="fk_client_logos_client",
         ),
-        Base.__table_args__,
     )
 
     source_digest: Mapped[bytes] = mapped_column(
@@ -214,10 +206,7 @@ class OrganizationLogo(Tenant, Base):
     """The logo in the organization's ``branding.logo`` setting. There is a row while the setting is set."""
 
     __tablename__ = "organization_logos"
-    __table_args__ = (
-        UniqueConstraint("organization_id", "digest"),
-        Base.__table_args__,
-    )
+    __table_args__ = (UniqueConstraint("organization_id", "digest"),)
 
     digest: Mapped[bytes] = mapped_column(Digest, comment="digest of the image, which is its name in URLs")
     picture: Mapped[bytes] = mapped_column(_IMAGE, comment="re-encoded PNG, at most 256x256")
@@ -231,7 +220,6 @@ class Resource(Tenant, Base):
     __table_args__ = (
         UniqueConstraint("organization_id", "identifier"),
         Index("ix_resources_name", "organization_id", "name_key", "id"),
-        Base.__table_args__,
     )
 
     identifier: Mapped[str] = mapped_column(
@@ -278,7 +266,6 @@ class ClientAccess(Tenant, Base):
         Index("ix_client_access_status", "organization_id", "status", "id"),
         within_organization("client_access", "client_id", "clients"),
         within_organization("client_access", "resource_id", "resources"),
-        Base.__table_args__,
     )
 
     client_id: Mapped[UUID]
@@ -306,7 +293,6 @@ class Credential(Tenant, Base):
         UniqueConstraint("organization_id", "digest"),
         UniqueConstraint("organization_id", "client_id", "id"),
         within_organization("client_credentials", "client_id", "clients"),
-        Base.__table_args__,
     )
 
     client_id: Mapped[UUID]
@@ -355,7 +341,6 @@ class CredentialUse(Tenant, Base):
     __table_args__ = (
         UniqueConstraint("organization_id", "credential_id", "address"),
         within_organization("credential_uses", "credential_id", "client_credentials"),
-        Base.__table_args__,
     )
 
     credential_id: Mapped[UUID]

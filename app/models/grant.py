@@ -28,7 +28,6 @@ class Consent(Tenant, Base):
         Index("ix_consents_client", "organization_id", "client_id"),
         within_organization("consents", "user_id", "users"),
         within_organization("consents", "client_id", "clients"),
-        Base.__table_args__,
     )
 
     user_id: Mapped[UUID]
@@ -58,7 +57,6 @@ class AuthorizationRequest(Tenant, Base):
         ),
         Index("ix_authorization_requests_browser", "organization_id", "browser_digest"),
         within_organization("authorization_requests", "client_id", "clients"),
-        Base.__table_args__,
     )
 
     digest: Mapped[bytes] = mapped_column(Digest)
@@ -89,7 +87,6 @@ class PlaygroundRun(Tenant, Base):
         Index("ix_playground_runs_client", "organization_id", "client_id"),
         Index("ix_playground_runs_user", "organization_id", "user_id"),
         within_organization("playground_runs", "client_id", "clients"),
-        Base.__table_args__,
     )
 
     state_digest: Mapped[bytes] = mapped_column(
@@ -116,7 +113,6 @@ class AuthorizationCode(Tenant, Base):
         Index("ix_authorization_codes_user", "organization_id", "user_id"),
         within_organization("authorization_codes", "client_id", "clients"),
         within_organization("authorization_codes", "user_id", "users"),
-        Base.__table_args__,
     )
 
     digest: Mapped[bytes] = mapped_column(Digest)
@@ -173,7 +169,6 @@ class Grant(Tenant, Base):
         Index("ix_grants_session", "organization_id", "session_id"),
         within_organization("grants", "client_id", "clients"),
         within_organization("grants", "user_id", "users"),
-        Base.__table_args__,
     )
 
     client_id: Mapped[UUID]

@@ -15,7 +15,7 @@ class IdentityProvider(Tenant, Base):
     """An OpenID provider that users of the organization may sign in with (public id ``idp_…``)."""
 
     __tablename__ = "identity_providers"
-    __table_args__ = (UniqueConstraint("organization_id", "slug"), Base.__table_args__)
+    __table_args__ = (UniqueConstraint("organization_id", "slug"),)
 
     slug: Mapped[str] = mapped_column(Identifier(40), comment="its name in URLs, which never changes")
     name: Mapped[str] = mapped_column(String(60), comment="shown on the button to sign in")
@@ -46,7 +46,6 @@ class LinkedIdentity(Tenant, Base):
         Index("ix_linked_identities_provider", "organization_id", "provider_id", "id"),
         within_organization("linked_identities", "provider_id", "identity_providers"),
         within_organization("linked_identities", "user_id", "users"),
-        Base.__table_args__,
     )
 
     provider_id: Mapped[UUID]
@@ -65,7 +64,6 @@ class ProvisioningToken(Tenant, Base):
         UniqueConstraint("organization_id", "digest"),
         Index("ix_provisioning_tokens_provider", "organization_id", "provider_id"),
         within_organization("provisioning_tokens", "provider_id", "identity_providers"),
-        Base.__table_args__,
     )
 
     provider_id: Mapped[UUID]

@@ -35,7 +35,7 @@ class Organization(Base):
     """One tenant. ``id`` is its routing key, ``slug`` its id in the API."""
 
     __tablename__ = "organizations"
-    __table_args__ = (UniqueConstraint("slug"), Base.__table_args__)
+    __table_args__ = (UniqueConstraint("slug"),)
 
     id: Mapped[str] = mapped_column(
         Identifier(ROUTING_KEY_LENGTH), primary_key=True, comment="routing key, in every token"

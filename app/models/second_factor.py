@@ -24,10 +24,7 @@ class AuthenticatorApp(Base):
     """A user's authenticator app (RFC 6238). The row is created after its first correct code."""
 
     __tablename__ = "authenticator_apps"
-    __table_args__ = (
-        within_organization("authenticator_apps", "user_id", "users"),
-        Base.__table_args__,
-    )
+    __table_args__ = (within_organization("authenticator_apps", "user_id", "users"),)
 
     organization_id: Mapped[str] = mapped_column(Identifier(ROUTING_KEY_LENGTH), primary_key=True)
     user_id: Mapped[UUID] = mapped_column(primary_key=True)
@@ -46,7 +43,6 @@ class RecoveryCode(Base):
     __table_args__ = (
         Index("ix_recovery_codes_user", "organization_id", "user_id"),
         within_organization("recovery_codes", "user_id", "users"),
-        Base.__table_args__,
     )
 
     organization_id: Mapped[str] = mapped_column(Identifier(ROUTING_KEY_LENGTH), primary_key=True)
@@ -64,7 +60,6 @@ class PendingSignIn(Tenant, Base):
         UniqueConstraint("organization_id", "digest"),
         Index("ix_pending_sign_ins_user", "organization_id", "user_id"),
         within_organization("pending_sign_ins", "user_id", "users"),
-        Base.__table_args__,
     )
 
     digest: Mapped[bytes] = mapped_column(Digest)
@@ -86,10 +81,7 @@ class SecondFactorTry(Base):
     """A user's consecutive incorrect codes, in one row per user so that all attempts count together (MF-3)."""
 
     __tablename__ = "second_factor_tries"
-    __table_args__ = (
-        within_organization("second_factor_tries", "user_id", "users"),
-        Base.__table_args__,
-    )
+    __table_args__ = (within_organization("second_factor_tries", "user_id", "users"),)
 
     organization_id: Mapped[str] = mapped_column(Identifier(ROUTING_KEY_LENGTH), primary_key=True)
     user_id: Mapped[UUID] = mapped_column(primary_key=True)
@@ -108,7 +100,6 @@ class PasskeyHandle(Base):
     __table_args__ = (
         UniqueConstraint("organization_id", "handle"),
         within_organization("passkey_handles", "user_id", "users"),
-        Base.__table_args__,
     )
 
     organization_id: Mapped[str] = mapped_column(Identifier(ROUTING_KEY_LENGTH), primary_key=True)
@@ -124,7 +115,6 @@ class Passkey(Tenant, Base):
         UniqueConstraint("organization_id", "credential_id"),
         Index("ix_passkeys_user", "organization_id", "user_id"),
         within_organization("passkeys", "user_id", "users"),
-        Base.__table_args__,
     )
 
     user_id: Mapped[UUID]

@@ -27,7 +27,6 @@ class Session(Tenant, Base):
         Index("ix_sessions_user", "organization_id", "user_id"),
         Index("ix_sessions_provider", "organization_id", "provider_id", "provider_sid"),
         within_organization("sessions", "user_id", "users"),
-        Base.__table_args__,
     )
 
     digest: Mapped[bytes] = mapped_column(Digest)
@@ -54,7 +53,6 @@ class SessionClient(Base):
         Index("ix_session_clients_client", "organization_id", "client_id"),
         within_organization("session_clients", "user_id", "users"),
         within_organization("session_clients", "client_id", "clients"),
-        Base.__table_args__,
     )
 
     organization_id: Mapped[str] = mapped_column(Identifier(ROUTING_KEY_LENGTH), primary_key=True)
@@ -78,7 +76,6 @@ class KnownBrowser(Tenant, Base):
         UniqueConstraint("organization_id", "digest"),
         Index("ix_known_browsers_user", "organization_id", "user_id"),
         within_organization("known_browsers", "user_id", "users"),
-        Base.__table_args__,
     )
 
     digest: Mapped[bytes] = mapped_column(Digest, comment="digest of the value in its cookie")
@@ -121,10 +118,7 @@ class Attempt(Tenant, Base):
     """
 
     __tablename__ = "attempts"
-    __table_args__ = (
-        Index("ix_attempts_bucket", "organization_id", "bucket", "at"),
-        Base.__table_args__,
-    )
+    __table_args__ = (Index("ix_attempts_bucket", "organization_id", "bucket", "at"),)
 
     bucket: Mapped[bytes] = mapped_column(Digest, comment="digest of what is limited: kind, account, network")
     at: Mapped[datetime]

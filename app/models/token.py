@@ -42,7 +42,6 @@ class AccessToken(Tenant, Base):
             ["client_credentials.organization_id", "client_credentials.client_id", "client_credentials.id"],
             name="fk_access_tokens_credential_id",
         ),
-        Base.__table_args__,
     )
 
     digest: Mapped[bytes] = mapped_column(Digest)
@@ -84,10 +83,7 @@ class StatusListEntry(Tenant, Base):
     """
 
     __tablename__ = "status_list_entries"
-    __table_args__ = (
-        Index("ix_status_list_entries_list", "organization_id", "list_id"),
-        Base.__table_args__,
-    )
+    __table_args__ = (Index("ix_status_list_entries_list", "organization_id", "list_id"),)
 
     list_id: Mapped[UUID]
     first_index: Mapped[int] = mapped_column()
@@ -115,7 +111,6 @@ class DeviceCode(Tenant, Base):
         Index("ix_device_codes_user", "organization_id", "user_id"),
         within_organization("device_codes", "client_id", "clients"),
         within_organization("device_codes", "user_id", "users"),
-        Base.__table_args__,
     )
 
     digest: Mapped[bytes] = mapped_column(Digest)
@@ -169,7 +164,6 @@ class PushedRequest(Tenant, Base):
         UniqueConstraint("organization_id", "digest"),
         Index("ix_pushed_requests_client", "organization_id", "client_id", "network", "expires_at"),
         within_organization("pushed_requests", "client_id", "clients"),
-        Base.__table_args__,
     )
 
     digest: Mapped[bytes] = mapped_column(Digest)
@@ -188,7 +182,6 @@ class SigningKey(Tenant, Base):
     __table_args__ = (
         UniqueConstraint("organization_id", "kid"),
         UniqueConstraint("organization_id", "algorithm", "slot"),
-        Base.__table_args__,
     )
 
     kid: Mapped[str] = mapped_column(Identifier(64), comment="RFC 7638 thumbprint")

@@ -36,7 +36,6 @@ class User(Tenant, Base):
         Index("ix_users_password_scheme", "organization_id", "password_scheme"),
         Index("ix_users_external_id", "organization_id", "provisioned_by", "external_id", unique=True),
         Index("ix_users_user_name", "organization_id", "provisioned_by", "user_name", unique=True),
-        Base.__table_args__,
     )
 
     email: Mapped[str] = mapped_column(String(320), comment="as typed")
@@ -93,7 +92,6 @@ class RoleAssignment(Tenant, Base):
             ["users.organization_id", "users.id"],
             name="fk_role_assignments_user",
         ),
-        Base.__table_args__,
     )
 
     user_organization_id: Mapped[str] = mapped_column(
@@ -114,7 +112,6 @@ class Group(Tenant, Base):
     __table_args__ = (
         UniqueConstraint("organization_id", "name_key"),
         Index("ix_user_groups_external_id", "organization_id", "provisioned_by", "external_id", unique=True),
-        Base.__table_args__,
     )
 
     name: Mapped[str] = mapped_column(String(100))
@@ -143,7 +140,6 @@ class GroupMember(Base):
         Index("ix_group_members_user", "organization_id", "user_id"),
         within_organization("group_members", "group_id", "user_groups"),
         within_organization("group_members", "user_id", "users"),
-        Base.__table_args__,
     )
 
     organization_id: Mapped[str] = mapped_column(Identifier(ROUTING_KEY_LENGTH), primary_key=True)
@@ -166,7 +162,6 @@ class AppRoleAssignment(Tenant, Base):
         within_organization("app_role_assignments", "client_id", "clients"),
         within_organization("app_role_assignments", "user_id", "users"),
         within_organization("app_role_assignments", "group_id", "user_groups"),
-        Base.__table_args__,
     )
 
     client_id: Mapped[UUID]
@@ -185,7 +180,6 @@ class Invitation(Tenant, Base):
     __table_args__ = (
         UniqueConstraint("organization_id", "digest"),
         Index("ix_invitations_email", "organization_id", "email_canonical"),
-        Base.__table_args__,
     )
 
     digest: Mapped[bytes] = mapped_column(Digest)
@@ -217,7 +211,6 @@ class AccountLink(Base):
     __table_args__ = (
         UniqueConstraint("organization_id", "digest"),
         within_organization("account_links", "user_id", "users"),
-        Base.__table_args__,
     )
 
     organization_id: Mapped[str] = mapped_column(Identifier(ROUTING_KEY_LENGTH), primary_key=True)
@@ -249,7 +242,6 @@ class Registration(Tenant, Base):
     __table_args__ = (
         UniqueConstraint("organization_id", "digest"),
         Index("ix_registrations_email", "organization_id", "email_canonical"),
-        Base.__table_args__,
     )
 
     digest: Mapped[bytes] = mapped_column(Digest, comment="digest of the token in the link")
@@ -270,10 +262,7 @@ class UserImport(Tenant, Base):
     """
 
     __tablename__ = "user_imports"
-    __table_args__ = (
-        Index("ix_user_imports_due", "status", "worked_at"),
-        Base.__table_args__,
-    )
+    __table_args__ = (Index("ix_user_imports_due", "status", "worked_at"),)
 
     name: Mapped[str] = mapped_column(String(200), comment="name of the file")
     format: Mapped[str] = mapped_column(Identifier(8), comment="csv, json, ndjson")
@@ -307,10 +296,7 @@ class UserImportPart(Base):
     """
 
     __tablename__ = "user_import_parts"
-    __table_args__ = (
-        within_organization("user_import_parts", "import_id", "user_imports"),
-        Base.__table_args__,
-    )
+    __table_args__ = (within_organization("user_import_parts", "import_id", "user_imports"),)
 
     organization_id: Mapped[str] = mapped_column(Identifier(ROUTING_KEY_LENGTH), primary_key=True)
     import_id: Mapped[UUID] = mapped_column(primary_key=True)
@@ -323,10 +309,7 @@ class UserImportRefusal(Base):
     """A row that was not imported with its errors, so that it can be corrected and uploaded again."""
 
     __tablename__ = "user_import_refusals"
-    __table_args__ = (
-        within_organization("user_import_refusals", "import_id", "user_imports"),
-        Base.__table_args__,
-    )
+    __table_args__ = (within_organization("user_import_refusals", "import_id", "user_imports"),)
 
     organization_id: Mapped[str] = mapped_column(Identifier(ROUTING_KEY_LENGTH), primary_key=True)
     import_id: Mapped[UUID] = mapped_column(primary_key=True)

@@ -6,13 +6,16 @@ import json
 from collections.abc import Collection, Iterable
 from hashlib import sha256
 
+from app.rules.errors import PreconditionFailed
+
 # The versions that the caller of an operation accepts, such as those in If-Match. None accepts every version.
 ExpectedVersion = int | Collection[int] | None
 
 
-def is_expected(version: int, expected: ExpectedVersion) -> bool:
-    """Return whether the caller accepts this version."""
-    return expected is None or version in ([expected] if isinstance(expected, int) else expected)
+def require_version(version: int, expected: ExpectedVersion) -> None:
+    """Require that the caller accepts this version. Raises PreconditionFailed."""
+    if expected is not None and version not in ([expected] if isinstance(expected, int) else expected):
+        raise PreconditionFailed("This was changed since you read it. Read it again.")
 
 
 def compute_version(*values: object) -> int:

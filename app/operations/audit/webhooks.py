@@ -34,11 +34,11 @@ from app.rules.audit.webhooks import (
     parse_overlap,
     validate_webhook_fields,
 )
-from app.rules.errors import Conflict, PreconditionFailed
+from app.rules.errors import Conflict
 from app.rules.identifiers import HasPublicId, encode_uuid, new_id, parse_public_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.store.outgoing_http import parse_target
-from app.rules.versions import ExpectedVersion, is_expected
+from app.rules.versions import ExpectedVersion, require_version
 
 PREFIX = "whk"
 GONE, FAILING, BACKLOG = "gone", "failing", "backlog"
@@ -79,12 +79,6 @@ def get_webhook_row(actor: Actor, webhook_id: str) -> Webhook:
     statement = select(Webhook).where(key, Webhook.deleted_at.is_(None))
     row: Webhook = get_row(statement, "There is no such webhook.")
     return row
-
-
-def require_version(row: Webhook, expected: ExpectedVersion) -> None:
-    """Raise PreconditionFailed when the caller read another version."""
-    if not is_expected(row.version, expected):
-        raise PreconditionFailed("The webhook was changed since you read it. Read it again.")
 
 
 def update_webhook_row(row: Webhook, values: dict[str, Any]) -> None:
@@ -206,7 +200,7 @@ def update_webhook(
     """
     require_webhook_permissions(actor)
     row = get_webhook_row(actor, webhook_id)
-    require_version(row, expected_version)
+    require_version(row.version, expected_version)
     values = validate_webhook_fields(sent, is_new=False, allowed_hosts=current().outgoing_allowed_hosts)
     values = {name: value for name, value in values.items() if getattr(row, name) != value}
     if not values:
@@ -245,7 +239,7 @@ def delete_webhook(
     """
     actor.require("webhooks:write")
     row = get_webhook_row(actor, webhook_id)
-    require_version(row, expected_version)
+    require_version(row.version, expected_version)
     record, before = webhook_record(row), audit_fields(row)
     update_webhook_row(
         row, {"deleted_at": clock.now(), "sealed_secret": None, "sealed_previous_secret": None}

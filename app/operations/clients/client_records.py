@@ -32,10 +32,9 @@ from app.rules.clients.client_types import (
     STATUS,
     TRUST,
 )
-from app.rules.errors import Conflict, NotFound, PreconditionFailed
+from app.rules.errors import Conflict, NotFound
 from app.rules.filters import OF_OWNER, Filters, choice_filter, read_filters, sort_filter
 from app.rules.identifiers import format_client_id, parse_client_id
-from app.rules.versions import ExpectedVersion, is_expected
 
 _MAX_NAME_KEY_BYTES = 400
 # Ids are ordered by time, so sorting by creation uses the id. Clock differences may swap rows slightly.
@@ -235,12 +234,6 @@ def update_client_row(row: Client, **values: Any) -> None:
             Conflict("The client is being changed by others right now. Try again.", code="busy")
         )
     cache_invalidation.invalidate(row.organization_id)
-
-
-def require_client_version(row: Client, expected: ExpectedVersion) -> None:
-    """Raise PreconditionFailed unless the row has the version that the caller read."""
-    if not is_expected(row.version, expected):
-        raise PreconditionFailed("The client was changed since you read it. Read it again.")
 
 
 def to_client_record(row: Any) -> ClientRecord:

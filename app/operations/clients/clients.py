@@ -39,7 +39,6 @@ from app.operations.clients.client_records import (
     get_client_record,
     get_client_row,
     load_client_row,
-    require_client_version,
     to_client_columns,
     to_client_metadata,
     to_client_record,
@@ -69,7 +68,7 @@ from app.rules.clients.client_types import BLOCKED, PERSON, uses_grants_without_
 from app.rules.errors import Conflict
 from app.rules.identifiers import format_client_id, new_id
 from app.rules.languages.translation import lazy_gettext
-from app.rules.versions import ExpectedVersion
+from app.rules.versions import ExpectedVersion, require_version
 
 MAX_COUNTED = 1000
 # Deleted clients count until their rows are purged, so that creating and deleting cannot fill the table either.
@@ -178,7 +177,7 @@ def delete_client(actor: Actor, client_id: str, *, expected_version: ExpectedVer
     (PO-4). Audit: ``client.deleted``.
     """
     row = get_client_row(actor, client_id, "clients:write")
-    require_client_version(row, expected_version)
+    require_version(row.version, expected_version)
     require_client_within_permissions(actor, row)
     require_fresh_user_sign_in(actor)
     if actor.kind == "client" and actor.client_id == row.id:
@@ -326,7 +325,7 @@ def _update(
     actor: Actor, client_id: str, fields: Mapping[str, Any], expected_version: ExpectedVersion
 ) -> UpdatedClient:
     row = get_client_row(actor, client_id, "clients:write")
-    require_client_version(row, expected_version)
+    require_version(row.version, expected_version)
     organization = _acting_organization(actor)
     before = to_client_metadata(row)
     after = change(before, fields, _client_policy(organization))

@@ -32,9 +32,8 @@ from app.operations.store.outbox import DeliveryDeferred, Message
 from app.operations.store.rows import get_row
 from app.operations.store.transactions import count_changed, transaction
 from app.rules.actor import Actor
-from app.rules.errors import PreconditionFailed
 from app.rules.identifiers import format_client_id, parse_public_id, public_id
-from app.rules.versions import ExpectedVersion, combine_versions, is_expected
+from app.rules.versions import ExpectedVersion, combine_versions, require_version
 
 KIND = "grants_of_secret"
 BATCH_SIZE = 200
@@ -124,8 +123,7 @@ def revoke_credentials_in_transaction(
     current_version = (
         records[0].version if credential_id else combine_versions(each.version for each in records)
     )
-    if not is_expected(current_version, expected_version):
-        raise PreconditionFailed("The secrets were changed since you read them. Read them again.")
+    require_version(current_version, expected_version)
     require_fresh_sign_in_for_last_secrets(actor, client, {row.id for row in rows})
     revoked = [row for row in rows if _revoke(actor, row)]
     flagged = [row for row in rows if revoke_tokens and _mark_tokens_revoked(row)]

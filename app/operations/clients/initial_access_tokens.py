@@ -20,7 +20,7 @@ from app.operations.store.rows import Page, PageRequest, count_rows, get_row, ma
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.rules.actor import Actor
 from app.rules.clients.credentials import validate_registration_terms
-from app.rules.errors import Conflict, NotFound, PreconditionFailed, Unauthenticated
+from app.rules.errors import Conflict, NotFound, Unauthenticated
 from app.rules.identifiers import (
     INITIAL_ACCESS,
     HasPublicId,
@@ -32,7 +32,7 @@ from app.rules.identifiers import (
     parse_public_id,
 )
 from app.rules.languages.translation import lazy_gettext
-from app.rules.versions import ExpectedVersion, compute_version, is_expected
+from app.rules.versions import ExpectedVersion, compute_version, require_version
 
 MAX_ACTIVE_TOKENS = 100
 LIVE, EXPIRED, REVOKED, USED_UP = "live", "expired", "revoked", "used_up"
@@ -149,8 +149,7 @@ def revoke_registration_token(
     actor.require("clients:write")
     now = clock.now()
     record = _record(_get_row(actor, token_id), now)
-    if not is_expected(record.version, expected_version):
-        raise PreconditionFailed("The token was changed since you read it. Read it again.")
+    require_version(record.version, expected_version)
     changed = count_changed(
         update(RegistrationToken)
         .where(

@@ -19,7 +19,6 @@ from app.operations.clients.client_permissions import require_client_within_perm
 from app.operations.clients.client_records import (
     get_client_row,
     load_client_row,
-    require_client_version,
     to_client_record,
     update_client_row,
 )
@@ -28,7 +27,6 @@ from app.operations.clients.resources import (
     UpdatedResource,
     get_resource_row,
     record_resource_change,
-    require_resource_version,
     to_resource_records,
     update_resource_row,
 )
@@ -48,7 +46,7 @@ from app.rules.errors import Conflict, InvalidInput, NotFound
 from app.rules.identifiers import format_client_id, parse_public_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.shapes import parse_shape
-from app.rules.versions import ExpectedVersion
+from app.rules.versions import ExpectedVersion, require_version
 
 _BATCH = 100
 _TRANSFER_PERMISSIONS = ("clients:write", "resources:write", "users:read")
@@ -87,7 +85,7 @@ def change_client_owner(
     Forbidden, Conflict, PreconditionFailed, and FreshSignInRequired. Audit: ``client.updated``.
     """
     row = get_client_row(actor, client_id, "clients:write")
-    require_client_version(row, expected_version)
+    require_version(row.version, expected_version)
     # Before the new owner is looked up: a request that is refused anyway must not tell who could be an owner.
     require_client_within_permissions(actor, row)
     require_fresh_user_sign_in(actor)
@@ -109,7 +107,7 @@ def change_resource_owner(
     Forbidden, Conflict, PreconditionFailed, and FreshSignInRequired. Audit: ``resource.updated``.
     """
     row = get_resource_row(actor, resource_id, "resources:write")
-    require_resource_version(row, expected_version)
+    require_version(row.version, expected_version)
     require_fresh_user_sign_in(actor)
     owner = _find_new_owner(actor, fields, "resources:write")
     if row.owner_id == owner.id:

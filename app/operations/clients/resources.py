@@ -51,11 +51,11 @@ from app.rules.clients.resource_fields import (
     complete,
 )
 from app.rules.clients.resource_indicators import STORED, Catalog, KnownResource
-from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
+from app.rules.errors import Conflict, InvalidInput, NotFound
 from app.rules.filters import OF_OWNER, Filters, choice_filter, read_filters, sort_filter
 from app.rules.identifiers import HasPublicId, new_id, parse_public_id, public_id
 from app.rules.languages.translation import lazy_gettext
-from app.rules.versions import ExpectedVersion, is_expected
+from app.rules.versions import ExpectedVersion, require_version
 
 _CATALOG = CompiledQuery(
     select(
@@ -193,7 +193,7 @@ def update_resource(
     ``resource.updated`` with the changed fields.
     """
     row = get_resource_row(actor, resource_id, "resources:write")
-    require_resource_version(row, expected_version)
+    require_version(row.version, expected_version)
     before = to_resource_records([row])[0]
     after = change(before, fields, current().base_url, allow_unstored=_allows_unstored(actor))
     changed = changed_fields(before, after)
@@ -226,7 +226,7 @@ def delete_resource(
     NotFound, Forbidden, PreconditionFailed, ScopesInUse. Audit: ``resource.deleted``.
     """
     row = get_resource_row(actor, resource_id, "resources:write")
-    require_resource_version(row, expected_version)
+    require_version(row.version, expected_version)
     record = to_resource_records([row])[0]
     names = [scope.name for scope in record.scopes]
     touch_organization(actor.organization_id)
@@ -377,11 +377,6 @@ def offers_token_storage(actor: Actor, current: str) -> bool:
 def _allows_unstored(actor: Actor) -> bool:
     settings = get_organization_by_id(actor.organization_id).settings
     return bool(settings["oauth"]["access_token"]["allow_unstored"])
-
-
-def require_resource_version(row: Resource, expected: ExpectedVersion) -> None:
-    if not is_expected(row.version, expected):
-        raise PreconditionFailed("The resource was changed since you read it. Read it again.")
 
 
 def _audit_values(fields: ResourceFields, names: list[str]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from app.rules.errors import Conflict, NotFound, PreconditionFailed
 from app.rules.identifiers import new_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.shapes import parse_shape
-from app.rules.versions import ExpectedVersion, is_expected
+from app.rules.versions import ExpectedVersion, require_version
 
 MAX_SCOPES = 1000
 IDENTITY_SCOPES = {
@@ -141,8 +141,7 @@ def update_scope(
     actor.require("resources:write")
     scope = _get(actor, name)
     sent = parse_shape(ScopeText, fields, read_only=("name", "is_identity", "resource_id"))
-    if not is_expected(scope.version, expected_version):
-        raise PreconditionFailed("The scope has changed. Reload it and try again.")
+    require_version(scope.version, expected_version)
     if scope.resource_id is not None:
         raise Conflict(
             "This scope belongs to an API. Change its description there.", code="belongs_to_resource"

@@ -41,7 +41,7 @@ from app.operations.users.role_assignments import (
 from app.operations.users.users import where_user_matches
 from app.rules.actor import Actor
 from app.rules.directory.permissions import ADMIN, MEMBER, effective_roles
-from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
+from app.rules.errors import Conflict, InvalidInput, NotFound
 from app.rules.fields import ValidationErrors
 from app.rules.filters import Filters, read_filters, sort_filter, text_filter
 from app.rules.identifiers import HasPublicId, parse_public_id, public_id
@@ -49,7 +49,7 @@ from app.rules.languages.translation import lazy_gettext
 from app.rules.organizations.organizations import MAX_NAME_LENGTH, check_email_and_name
 from app.rules.organizations.settings import ROLES_PATH
 from app.rules.shapes import SchemaOnly, Shape, Text, check_shape, described
-from app.rules.versions import ExpectedVersion, compute_version, is_expected
+from app.rules.versions import ExpectedVersion, compute_version, require_version
 
 FILTERS: Filters = {"role": text_filter("Users with this role."), "sort": sort_filter("created_at")}
 MAX_HOLDERS_SHOWN = 20
@@ -202,8 +202,7 @@ def remove_administrator(
     inside, organization = enter_organization(actor, slug, "admins:write")
     record = _find(organization, admin_id)
     require_role_permissions(inside, organization, record.role)
-    if not is_expected(record.version, expected_version):
-        raise PreconditionFailed("The administrator was changed since you read it. Read it again.")
+    require_version(record.version, expected_version)
     assignment = db.session.get(RoleAssignment, (organization.id, record.id))
     if assignment is None:
         raise NotFound("There is no such administrator.")

@@ -21,12 +21,12 @@ from app.operations.sign_in.usable_identities import any_user_has_usable_identit
 from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, read, savepoint, transaction
 from app.rules.actor import Actor
-from app.rules.errors import Conflict, Forbidden, PreconditionFailed
+from app.rules.errors import Conflict, Forbidden
 from app.rules.languages.translation import lazy_gettext
 from app.rules.organizations import instance_limits as rules
 from app.rules.organizations import settings
 from app.rules.organizations.lockout_prevention import require_no_lockout
-from app.rules.versions import ExpectedVersion, is_expected
+from app.rules.versions import ExpectedVersion, require_version
 
 MAX_ORGANIZATIONS_COUNTED = 20_000
 """Maximum number of organizations that a dry run checks. The result says how many it checked."""
@@ -83,8 +83,7 @@ def update_instance_limits(
     _require_root(actor, "instance:write")
     row = _row()
     before = _record(row)
-    if not is_expected(before.version, expected_version):
-        raise PreconditionFailed("The instance limits were changed since you read them. Read them again.")
+    require_version(before.version, expected_version)
     bounds = rules.merge_bounds(before.bounds, partial)
     changed = tuple(path for path in rules.BOUNDABLE if before.bounds.get(path) != bounds.get(path))
     root = get_root_organization()

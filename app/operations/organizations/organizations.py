@@ -45,7 +45,7 @@ from app.rules.organizations.organizations import (
     parse_organization_changes,
     slug_candidates,
 )
-from app.rules.versions import ExpectedVersion, is_expected
+from app.rules.versions import ExpectedVersion, require_version
 
 DELETED_ACTION = "organization.deleted"
 LISTED_STATUSES = (ACTIVE, SUSPENDED, DELETED)
@@ -271,7 +271,7 @@ def update_organization(
     if row.status != DELETED and ("name" in fields or "status" not in fields):
         inside.require("organization:write")
     changes = parse_organization_changes(fields)
-    _require_version(row, expected_version)
+    require_version(row.version, expected_version)
     before = {name: getattr(row, name) for name in changes}
     changed = {name: value for name, value in changes.items() if value != before[name]}
     _require_not_moved(row)
@@ -312,7 +312,7 @@ def delete_organization(
     require_fresh_user_sign_in(inside)
     if row.is_root:
         raise RootProtected("The root organization cannot be deleted.")
-    _require_version(row, expected_version)
+    require_version(row.version, expected_version)
     now = clock.now()
     purge_at = now + DELETION_RETENTION
     told = {"by": actor.label, "at": now.isoformat(), "address": actor.ip_address or ""}
@@ -383,11 +383,6 @@ def _require_not_moved(row: Organization) -> None:
             lazy_gettext("The organization has moved to %(place)s. Change it there.", place=row.moved_to),
             code="organization_moved",
         )
-
-
-def _require_version(row: Organization, expected: ExpectedVersion) -> None:
-    if not is_expected(row.version, expected):
-        raise PreconditionFailed("The organization was changed since you read it. Read it again.")
 
 
 def _change(row: Organization, values: Mapping[str, Any], expected_version: ExpectedVersion) -> None:

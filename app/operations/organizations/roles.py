@@ -12,11 +12,11 @@ from app.operations.organizations.settings import store_settings
 from app.operations.store.transactions import read, transaction
 from app.rules.actor import Actor
 from app.rules.directory.permissions import ADMIN, BUILT_IN_ROLES, Role, effective_roles
-from app.rules.errors import Conflict, DomainError, FieldError, InvalidInput, NotFound, PreconditionFailed
+from app.rules.errors import Conflict, DomainError, FieldError, InvalidInput, NotFound
 from app.rules.fields import ValidationErrors, find_unknown
 from app.rules.organizations.settings import ROLES_PATH
 from app.rules.organizations.settings_table import ROLE_FIELDS
-from app.rules.versions import ExpectedVersion, compute_version, is_expected
+from app.rules.versions import ExpectedVersion, compute_version, require_version
 
 FIELDS = ("id", *ROLE_FIELDS)
 
@@ -115,8 +115,7 @@ def _find(actor: Actor, key: str, expected_version: ExpectedVersion) -> RoleReco
     record = next((record for record in _roles(actor) if record.key == key), None)
     if record is None:
         raise NotFound("There is no such role.")
-    if not is_expected(record.version, expected_version):
-        raise PreconditionFailed("The role was changed since you read it. Read it again.")
+    require_version(record.version, expected_version)
     if key == ADMIN:
         raise Conflict("The admin role has every permission and cannot be changed.", code="built_in_role")
     return record

@@ -55,7 +55,7 @@ from app.rules.organizations.lockout_prevention import require_no_lockout
 from app.rules.organizations.settings import value_at
 from app.rules.organizations.settings_table import LIMITS
 from app.rules.users.profile import is_registration_open
-from app.rules.versions import ExpectedVersion, is_expected
+from app.rules.versions import ExpectedVersion, require_version
 
 _SIGNING_ALGORITHM = "oauth.signing.algorithm"
 SECRET_DISPLAY = "oauth.clients.secret_display"
@@ -279,8 +279,7 @@ def store_settings(
     ``server_managed`` are the paths whose value this service has just generated.
     """
     row = _row(organization.id)
-    if not is_expected(row.settings_version, expected_version):
-        raise PreconditionFailed("The settings were changed since you read them. Read them again.")
+    require_version(row.settings_version, expected_version)
     bounds = current_limits()
     overrides = rules.merge_settings(row.settings, partial, bounds, server_managed=server_managed)
     before, after = (

@@ -40,7 +40,7 @@ from app.operations.store.transactions import (
     transaction,
 )
 from app.rules.actor import Actor
-from app.rules.errors import Conflict, InvalidInput, PreconditionFailed
+from app.rules.errors import Conflict, InvalidInput
 from app.rules.identifiers import HasPublicId, encode_uuid, new_id, parse_public_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.sign_in.identity_providers import (
@@ -49,7 +49,7 @@ from app.rules.sign_in.identity_providers import (
     MAX_PROVIDERS_PER_ORGANIZATION,
     validate_provider_fields,
 )
-from app.rules.versions import ExpectedVersion, is_expected
+from app.rules.versions import ExpectedVersion, require_version
 
 PREFIX = "idp"
 _BATCH = 1000
@@ -277,7 +277,7 @@ def _update(
 ) -> tuple[IdentityProviderRecord, tuple[str, ...]]:
     # Locked by its key, as where it is deleted: MariaDB may look for the row to update by another index.
     row = _get_row(actor, provider_id, hold=True)
-    _require_version(row, expected_version)
+    require_version(row.version, expected_version)
     secret = values.pop("client_secret", None)
     values = {name: value for name, value in values.items() if getattr(row, name) != value}
     if "slug" in values:
@@ -359,7 +359,7 @@ def _disable_for_deletion(
     actor: Actor, provider_id: str, expected_version: ExpectedVersion
 ) -> IdentityProviderRecord:
     row = _get_row(actor, provider_id, hold=True)
-    _require_version(row, expected_version)
+    require_version(row.version, expected_version)
     if row.status == ENABLED:
         count_changed(
             update(IdentityProvider)
@@ -393,7 +393,7 @@ def _delete_some_links(provider: IdentityProviderRecord) -> int:
 def _delete(actor: Actor, provider_id: str, expected_version: ExpectedVersion) -> IdentityProviderRecord:
     # A sign-in holds the provider before it writes the link, so the provider is locked first here, too.
     row = _get_row(actor, provider_id, hold=True)
-    _require_version(row, expected_version)
+    require_version(row.version, expected_version)
     record, before = provider_record(row), _audit_fields(row)
     # Before the links, as where a user is deleted or a link removed.
     if record.is_enabled:
@@ -429,11 +429,6 @@ def _get_row(actor: Actor, provider_id: str, *, hold: bool = False) -> IdentityP
         statement.with_for_update() if hold else statement, "There is no such identity provider."
     )
     return row
-
-
-def _require_version(row: IdentityProvider, expected: ExpectedVersion) -> None:
-    if not is_expected(row.version, expected):
-        raise PreconditionFailed("The identity provider was changed since you read it. Read it again.")
 
 
 def _invalidate(organization_id: str) -> None:

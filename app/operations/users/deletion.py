@@ -26,13 +26,13 @@ from app.operations.users import account_links
 from app.operations.users.erased_labels import erase_labels
 from app.operations.users.factor_resets import remove_all_factors
 from app.operations.users.role_assignments import require_other_administrators_everywhere
-from app.operations.users.user_changes import require_version, update_unchanged_user
+from app.operations.users.user_changes import update_unchanged_user
 from app.operations.users.users import parse_user_id
 from app.rules.actor import Actor
 from app.rules.directory.permissions import effective_roles
 from app.rules.errors import Forbidden, InvalidInput
 from app.rules.mail.email_addresses import canonical_email
-from app.rules.versions import ExpectedVersion
+from app.rules.versions import ExpectedVersion, require_version
 
 
 class UserDeletion(Struct, frozen=True):
@@ -64,7 +64,7 @@ def delete_user(actor: Actor, user_id: str, *, expected_version: ExpectedVersion
     """
     actor.require("users:write")
     user = require_manageable_user(actor, parse_user_id(user_id))
-    require_version(user, expected_version)
+    require_version(user.version, expected_version)
     require_fresh_user_sign_in(actor)
     return erase_user(actor, user)
 

@@ -36,7 +36,7 @@ from app.operations.store.transactions import (
 )
 from app.operations.users.users import parse_user_id, where_user_matches
 from app.rules.actor import Actor
-from app.rules.errors import Conflict, NotFound, PreconditionFailed
+from app.rules.errors import Conflict, NotFound
 from app.rules.fields import ValidationErrors
 from app.rules.filters import Filters, read_filters, sort_filter
 from app.rules.identifiers import HasPublicId, new_id, parse_public_id, public_id
@@ -51,7 +51,7 @@ from app.rules.shapes import (
     described,
     parse_shape,
 )
-from app.rules.versions import ExpectedVersion, is_expected
+from app.rules.versions import ExpectedVersion, require_version
 
 FILTERS: Filters = {"sort": sort_filter("name")}
 MAX_GROUPS = 1000
@@ -230,7 +230,7 @@ def update_group(
     inside, _ = enter_organization(actor, slug, "users:write")
     row = lock_group(inside, group_id)
     _check(GroupChange, inside.organization_id, fields, row.provider_groups or ())
-    _require_version(row, expected_version)
+    require_version(row.version, expected_version)
     before = {name: getattr(row, name) for name in _FIELDS}
     after = {name: value for name, value in _values(fields).items() if value != before[name]}
     if after:
@@ -257,7 +257,7 @@ def delete_group(
     """
     inside, _ = enter_organization(actor, slug, "users:write")
     row = lock_group(inside, group_id)
-    _require_version(row, expected_version)
+    require_version(row.version, expected_version)
     deleted = _load(inside, slug, group_id)
     for model in (GroupMember, AppRoleAssignment):
         count_changed(
@@ -451,11 +451,6 @@ def _record(row: Group, slug: str, members: int) -> GroupRecord:
     return make_record(
         GroupRecord, row, organization_slug=slug, provider_groups=provider_groups, members=members
     )
-
-
-def _require_version(row: Group, expected: ExpectedVersion) -> None:
-    if not is_expected(row.version, expected):
-        raise PreconditionFailed("The group was changed since you read it. Read it again.")
 
 
 def _name_taken() -> Conflict:

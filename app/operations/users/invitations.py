@@ -43,7 +43,7 @@ from app.operations.store.transactions import count_changed, current_unit_of_wor
 from app.operations.users.role_assignments import announce_role, assign_role, require_grantable
 from app.rules.actor import Actor
 from app.rules.directory.permissions import MEMBER, effective_roles, missing_permissions, permissions_of_role
-from app.rules.errors import Conflict, NotFound, PreconditionFailed
+from app.rules.errors import Conflict, NotFound
 from app.rules.fields import ValidationErrors
 from app.rules.identifiers import (
     INVITATION,
@@ -65,7 +65,7 @@ from app.rules.users.profile import (
     require_invitation_by_password,
     require_invitations_possible,
 )
-from app.rules.versions import ExpectedVersion, compute_version, is_expected
+from app.rules.versions import ExpectedVersion, compute_version, require_version
 
 MAX_OPEN_INVITATIONS = 1000
 """Per organization, so that invitations cannot fill the table."""
@@ -316,8 +316,7 @@ def revoke_invitation(
     """
     inside, organization = enter_organization(actor, slug, "admins:write")
     record = invitation_record(_get_open_row(organization, invitation_id), organization)
-    if not is_expected(record.version, expected_version):
-        raise PreconditionFailed("The invitation has changed. Reload it and try again.")
+    require_version(record.version, expected_version)
     if not _end_invitations(organization.id, Invitation.id == record.id, revoked_at=clock.now()):
         raise NotFound("There is no such invitation.")
     audit.record(

@@ -36,11 +36,11 @@ from app.operations.users.password_resets import NewResetLink, issue_reset_link
 from app.operations.users.users import UserRecord, disable_user, enable_user, load_user_record, parse_user_id
 from app.rules.actor import Actor
 from app.rules.directory.attributes import attributes_of
-from app.rules.errors import Conflict, NotFound, PreconditionFailed
+from app.rules.errors import Conflict, NotFound
 from app.rules.identifiers import parse_public_id
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.users.profile import validate_new_user, validate_user_change
-from app.rules.versions import ExpectedVersion, is_expected
+from app.rules.versions import ExpectedVersion, require_version
 
 
 class UpdatedUser(Struct, frozen=True):
@@ -83,7 +83,7 @@ def update_user(
     # The stored email may be one that could not be set now.
     sent = {name: value for name, value in fields.items() if name != "email" or value != user.email}
     checked = validate_user_change(sent, definitions)
-    require_version(user, expected_version)
+    require_version(user.version, expected_version)
     status = checked.pop("status", user.status)
     changed = sorted(name for name, value in checked.items() if getattr(user, name) != value)
     if changed:
@@ -107,12 +107,6 @@ def update_user(
         (disable_user if status == DISABLED else enable_user)(actor, user.id)
         changed.append("status")
     return UpdatedUser(load_user_record(actor, user.id), changed)
-
-
-def require_version(user: UserSnapshot, expected: ExpectedVersion) -> None:
-    """Require that the user is at the version that the caller read. Raises PreconditionFailed."""
-    if not is_expected(user.version, expected):
-        raise PreconditionFailed("The user was changed since you loaded it. Reload the user and try again.")
 
 
 @read
