@@ -30,23 +30,21 @@ NAMING_CONVENTION = {
 }
 
 
+_MYSQL = ("mysql", "mariadb")  # The names of its dialects.
 TABLE_OPTIONS = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin"}
 
 
 class Uuid(TypeDecorator[UUID]):
     """A UUID in 16 bytes. Time-ordered ids are inserted at the end of the index."""
 
-    impl = LargeBinary
+    impl = LargeBinary(16).with_variant(mysql.BINARY(16), *_MYSQL)
     cache_ok = True
-
-    def load_dialect_impl(self, dialect: Dialect) -> Any:
-        return dialect.type_descriptor(mysql.BINARY(16) if _is_mysql(dialect) else LargeBinary(16))
 
     def process_bind_param(self, value: UUID | None, dialect: Dialect) -> bytes | None:
         return None if value is None else value.bytes
 
     def process_result_value(self, value: bytes | None, dialect: Dialect) -> UUID | None:
-        return None if value is None else UUID(bytes=bytes(value))
+        return None if value is None else UUID(bytes=value)
 
 
 class Identifier(TypeDecorator[str]):
@@ -72,48 +70,33 @@ class Identifier(TypeDecorator[str]):
         return value.encode()
 
     def process_result_value(self, value: bytes | None, dialect: Dialect) -> str | None:
-        return None if value is None else bytes(value).decode()
+        return None if value is None else value.decode()
 
 
 class Digest(TypeDecorator[bytes]):
     """A SHA-256 digest of 32 bytes."""
 
-    impl = LargeBinary
+    impl = LargeBinary(32).with_variant(mysql.BINARY(32), *_MYSQL)
     cache_ok = True
-
-    def load_dialect_impl(self, dialect: Dialect) -> Any:
-        return dialect.type_descriptor(mysql.BINARY(32) if _is_mysql(dialect) else LargeBinary(32))
 
     def process_bind_param(self, value: bytes | None, dialect: Dialect) -> bytes | None:
         if value is not None and not isinstance(value, bytes):
             raise TypeError("a digest must be bytes")
         return value
 
-    def process_result_value(self, value: bytes | None, dialect: Dialect) -> bytes | None:
-        return None if value is None else bytes(value)
-
 
 class Sealed(TypeDecorator[bytes]):
     """Bytes sealed by ``rules/sealing``."""
 
-    impl = LargeBinary
+    impl = LargeBinary().with_variant(mysql.MEDIUMBLOB(), *_MYSQL)
     cache_ok = True
-
-    def load_dialect_impl(self, dialect: Dialect) -> Any:
-        return dialect.type_descriptor(mysql.MEDIUMBLOB() if _is_mysql(dialect) else LargeBinary())
-
-    def process_result_value(self, value: bytes | None, dialect: Dialect) -> bytes | None:
-        return None if value is None else bytes(value)
 
 
 class UtcDateTime(TypeDecorator[datetime]):
     """DATETIME(6) in UTC. Naive values are rejected, because drivers silently drop an offset."""
 
-    impl = DateTime
+    impl = DateTime().with_variant(mysql.DATETIME(fsp=6), *_MYSQL)
     cache_ok = True
-
-    def load_dialect_impl(self, dialect: Dialect) -> Any:
-        return dialect.type_descriptor(mysql.DATETIME(fsp=6) if _is_mysql(dialect) else DateTime())
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
         if value is None:
@@ -134,13 +117,8 @@ def dump_json(value: Any) -> str:
 class Json(TypeDecorator[Any]):
     """A JSON document stored as text. It is never queried inside the database."""
 
-    impl = Text
+    impl = Text().with_variant(mysql.MEDIUMTEXT(charset="utf8mb4", collation="utf8mb4_bin"), *_MYSQL)
     cache_ok = True
-
-    def load_dialect_impl(self, dialect: Dialect) -> Any:
-        return dialect.type_descriptor(
-            mysql.MEDIUMTEXT(charset="utf8mb4", collation="utf8mb4_bin") if _is_mysql(dialect) else Text()
-        )
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
         return None if value is None else dump_json(value)

@@ -244,31 +244,31 @@ def ago(value: datetime | None, never: str = _NEVER) -> Markup:
     return _time(value, gettext("just now") if is_now else format_elapsed(passed, page_language()))
 
 
-def until(value: datetime | None, never: str = _NEVER) -> Markup:
-    """Format an expiry as ``in 22 hours``, or how long ago it was; ``never`` for None."""
+def until(value: datetime | None) -> Markup:
+    """Format an expiry as ``in 22 hours``, or how long ago it was; "never" for None."""
     if value is None:
-        return escape(never)
+        return escape(_NEVER)
     left = value - datetime.now(UTC)
     if left <= timedelta(0):
         return ago(value)
     return _time(value, _on_day(value) if left > _LONG else format_remaining(left, page_language()))
 
 
-def day(value: datetime | None, never: str = _NEVER) -> Markup:
+def day(value: datetime | None) -> Markup:
     """Format a date as ``21 Nov 2026``."""
-    return escape(never) if value is None else _time(value, _day(value))
+    return escape(_NEVER) if value is None else _time(value, _day(value))
 
 
-def moment(value: datetime | None, never: str = _NEVER) -> Markup:
+def moment(value: datetime | None) -> Markup:
     """Format a time as ``21 Nov 2026, 15:02 CET``."""
     if value is None:
-        return escape(never)
+        return escape(_NEVER)
     return _time(value, format_time(value, page_language(), page_time_zone()))
 
 
-def duration(seconds: int | None, never: str = _FOREVER) -> str:
+def duration(seconds: int | None) -> str:
     """Format seconds in the largest unit that divides them: ``1 day``, ``90 minutes``."""
-    return str(never) if seconds is None else format_duration(seconds, page_language())
+    return str(_FOREVER) if seconds is None else format_duration(seconds, page_language())
 
 
 def counted(value: int, noun: str) -> str:

@@ -71,7 +71,6 @@ class FailedRequestRecord(HasPublicId, Struct, frozen=True):
     request_id: str
     client_id: str
     client_name: str
-    client_owner_id: UUID | None
     endpoint: str
     method: str
     status: int
@@ -144,7 +143,7 @@ def get_failed_request(actor: Actor, public: str) -> FailedRequestRecord:
 def _select_visible(actor: Actor) -> Select[Any]:
     now = clock.now()
     statement = (
-        select(FailedRequest.__table__, Client.name.label("client_name"), Client.owner_id)
+        select(FailedRequest.__table__, Client.name.label("client_name"))
         .join(Client, is_same(Client.id, FailedRequest.client_id))
         .where(
             FailedRequest.organization_id == actor.organization_id,
@@ -178,7 +177,6 @@ def _record(row: Any, *, similar: int | None = None, since: datetime | None = No
         FailedRequestRecord,
         row,
         client_id=format_client_id(row.organization_id, row.client_id),
-        client_owner_id=row.owner_id,
         expected=tuple(row.expected),
         parameters={name: value for name, value in row.parameters.items() if name != PLAYGROUND},
         is_from_playground=row.parameters.get(PLAYGROUND) == PLAYGROUND_MARK,

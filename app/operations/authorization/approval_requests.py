@@ -18,6 +18,7 @@ from app.fast_path.compiled_query import CompiledQuery
 from app.models.base import has_key, is_same
 from app.models.client import DELETED, Client, ClientRequest
 from app.models.user import User
+from app.operations.clients.access_records import AlreadyDecided
 from app.operations.clients.client_records import ClientRecord, hold_client
 from app.operations.clients.clients import (
     close_client_requests,
@@ -335,12 +336,6 @@ class ClientChanged(Conflict):
     """The client changed after the administrator reviewed it."""
 
     code = "client_changed"
-
-
-class AlreadyDecided(Conflict):
-    """The request was decided before, or closed when the client was blocked."""
-
-    code = "already_decided"
 
 
 @transaction

@@ -45,7 +45,6 @@ class ConsentRecord(HasPublicId, Struct, frozen=True):
     id: UUID
     client_id: str
     client_name: str
-    client_type: str
     trust: str
     scopes: tuple[str, ...]
     created_at: datetime
@@ -67,7 +66,6 @@ def list_consents(actor: Actor) -> list[ConsentRecord]:
         select(
             Consent.__table__,
             Client.name,
-            Client.type,
             Client.trust,
             Client.document,
             _newest_of_grants(Grant.created_at).label("granted_at"),
@@ -88,7 +86,6 @@ def list_consents(actor: Actor) -> list[ConsentRecord]:
             id=row.id,
             client_id=format_client_id(actor.organization_id, row.client_id),
             client_name=row.name,
-            client_type=row.type,
             trust=row.trust,
             scopes=tuple(row.scope.split()),
             created_at=row.created_at,
@@ -143,7 +140,7 @@ def _list_without_consent(actor: Actor, settings: Mapping[str, Any]) -> list[Con
         .subquery()
     )
     rows = db.session.execute(
-        select(granted, Client.name, Client.type, Client.trust, Client.document)
+        select(granted, Client.name, Client.trust, Client.document)
         .join(Client, Client.id == granted.c.client_id)
         .where(Client.organization_id == actor.organization_id, Client.status != DELETED)
         .order_by(Client.name, granted.c.client_id)
@@ -157,7 +154,6 @@ def _list_without_consent(actor: Actor, settings: Mapping[str, Any]) -> list[Con
                 id=client_id,
                 client_id=format_client_id(actor.organization_id, client_id),
                 client_name=parts[0].name,
-                client_type=parts[0].type,
                 trust=parts[0].trust,
                 scopes=tuple(dict.fromkeys(scope for part in parts for scope in part.scope.split())),
                 created_at=min(part.created_at for part in parts),

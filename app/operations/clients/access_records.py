@@ -33,7 +33,7 @@ _CLIENT_OF_ACCESS = is_same(Client.id, ClientAccess.client_id)
 
 
 class AlreadyDecided(Conflict):
-    """The request was decided, or the access withdrawn, before."""
+    """The request was decided, the access withdrawn, or the client blocked, before."""
 
     code = "already_decided"
 
