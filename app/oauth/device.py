@@ -6,6 +6,7 @@ fills in the field, because an attacker may have sent it (section 5.4).
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Any
 from urllib.parse import urlencode
 
@@ -54,7 +55,7 @@ from app.rules.errors import (
 from app.web.branding import render_branded
 from app.web.browser_session import actor_of_session, current_sessions, session_for
 from app.web.headers import page_class
-from app.web.languages import gettext, ngettext, translate
+from app.web.languages import duration, gettext, ngettext, translate
 
 MAX_DRAWS = 5
 _SEE_OTHER = 303
@@ -198,7 +199,9 @@ def decide() -> Response:
         found = device_codes.find_device_request(actor, typed)
         return _step(actor, session, found, request.form.get("decision", ""))
     except TooManyRequests as refused:
-        page = _entry(organization, session, typed, error=refused.description, code=429)
+        wait = duration(60 * ceil(refused.retry_after / 60))
+        words = gettext("Too many incorrect codes. Try again in %(retry_after)s.", retry_after=wait)
+        page = _entry(organization, session, typed, error=words, code=429)
         page.headers["Retry-After"] = str(refused.retry_after)
         return page
     except WrongUserCode as refused:

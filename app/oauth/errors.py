@@ -135,7 +135,7 @@ _REFUSALS = {
     ExpiredTokenError: _expired,
     SlowDownError: _slow_down,
     AuthorizationPendingError: lambda _: OAuthError(
-        "The user has not entered the code yet.", code="authorization_pending"
+        "The user has not entered the code and decided yet.", code="authorization_pending"
     ),
     LoginRequiredError: lambda _: AuthorizationError(
         "login_required", "The user is not signed in, or the sign-in does not meet the request."

@@ -185,6 +185,7 @@ def test_user_may_try_five_wrong_codes_whatever_the_session(device: Device) -> N
         assert (f"{left} attempts" in page.text) == (left > 1)
     page = device.enter(codes["user_code"])
     assert page.status_code == 429 and int(page.headers["Retry-After"]) > 60
+    assert "Try again in 15 minutes" in page.text
     assert "Television" not in page.text
     device.sign_in()
     assert device.enter(codes["user_code"]).status_code == 429
@@ -202,10 +203,10 @@ def test_code_of_another_organization_is_rejected(device: Device) -> None:
     assert device.enter(other.code()["user_code"]).status_code == 400
 
 
-def test_expired_or_decided_code_is_rejected(device: Device) -> None:
-    decided = device.code()["user_code"]
+def test_page_says_why_a_code_has_ended_and_counts_it_as_no_guess(device: Device) -> None:
+    decided, refused = device.code()["user_code"], device.code()["user_code"]
     device.allow(decided)
-    assert device.enter(decided).status_code == 400
+    device.press(device.enter(refused), "device-stop")
 
     @transaction
     def end() -> None:
@@ -214,7 +215,15 @@ def test_expired_or_decided_code_is_rejected(device: Device) -> None:
     ended = device.code()["user_code"]
     with device.make.app.app_context():
         end()
-    assert device.enter(ended).status_code == 400
+    for code, words in (
+        (decided, "already used to connect a device"),
+        (refused, "This device was refused"),
+        (ended, "has expired"),
+        ("BCD", "Enter the eight letters"),
+    ):
+        page = device.enter(code)
+        assert page.status_code == 400 and words in page.text and "attempt" not in page.text
+    assert "4 attempts left" in device.enter(WRONG).text
 
 
 def test_denied_device_cannot_be_allowed_afterwards(device: Device) -> None:

@@ -41,6 +41,7 @@ from app.rules.authorization.consents import page_digest
 from app.rules.authorization.interaction import parse_user_code, select_context
 from app.rules.errors import InvalidGrant, InvalidScope, NotFound, TooManyRequests
 from app.rules.identifiers import format_client_id, new_id
+from app.rules.languages.translation import lazy_gettext
 from app.rules.organizations.settings import earliest_expiry
 from app.rules.scopes import restrict_scopes
 from app.rules.sign_in.passwords import Lockout, network_of
@@ -172,27 +173,41 @@ class DeviceRequest(Struct, frozen=True):
 
 
 class WrongUserCode(NotFound):
-    """No pending device has this code: it is mistyped, expired or already decided."""
+    """No pending device has this code: it is mistyped, expired or already decided.
+
+    ``attempts_left`` is set if it counted as a guess.
+    """
 
     status = 400
     code = "wrong_user_code"
 
-    def __init__(self, attempts_left: int | None = None) -> None:
-        super().__init__(
-            "No device is waiting with this code. Check the code, or get a new one from your device."
-        )
+    def __init__(self, description: str, attempts_left: int | None = None) -> None:
+        super().__init__(description)
         self.attempts_left = attempts_left
+
+
+_INCOMPLETE = lazy_gettext("Enter the eight letters that your device shows.")
+_UNKNOWN = lazy_gettext(
+    "No device is waiting with this code. Check the code, or get a new one from your device."
+)
+_ENDED = lazy_gettext("This code has expired or was already used. Get a new one from your device.")
+_DECIDED = {
+    ALLOWED: lazy_gettext(
+        "This code was already used to connect a device. Each device has a code of its own."
+    ),
+    DENIED: lazy_gettext("This device was refused. To connect it after all, get a new code from it."),
+}
 
 
 def find_device_request(actor: Actor, typed: str) -> DeviceRequest:
     """Return the pending device of the actor's organization with the code that a user typed.
 
-    Wrong codes are counted per user, because a user can begin any number of sessions, and per network. Raises
+    Unknown codes are counted per user, because a user can begin any number of sessions, and per network. Raises
     WrongUserCode, TooManyRequests after five of them.
     """
     user_code = parse_user_code(typed)
     if user_code is None:
-        raise WrongUserCode
+        raise WrongUserCode(_INCOMPLETE)
     limits = (
         Limit(bucket_key("device user code", str(actor.user_id)), PER_USER),
         *network_limits(PER_NETWORK, actor.ip_address, "device user code", "network"),
@@ -202,8 +217,11 @@ def find_device_request(actor: Actor, typed: str) -> DeviceRequest:
     )
     found = _find(actor, user_code)
     if found is None:
-        raise WrongUserCode(claim.attempts_left)
+        raise WrongUserCode(_UNKNOWN, claim.attempts_left)
+    # A code that has ended is no guess either.
     rate_limits.withdraw_attempts(actor.organization_id, claim.attempts)
+    if isinstance(found, str):
+        raise WrongUserCode(found)
     return found
 
 
@@ -291,28 +309,31 @@ def _decide(actor: Actor, request: DeviceRequest, *, state: str, **values: objec
         .values(state=state, decided_at=now, **values)
     )
     if changed != 1:
-        raise WrongUserCode
+        raise WrongUserCode(_ENDED)
 
 
 @read
-def _find(actor: Actor, user_code: str) -> DeviceRequest | None:
+def _find(actor: Actor, user_code: str) -> DeviceRequest | str | None:
+    """Return the request, why its code has ended, or None for an unknown code."""
     row = db.session.execute(
         select(DeviceCode.__table__).where(
             DeviceCode.organization_id == actor.organization_id,
             DeviceCode.user_code_digest == user_code_digest(actor.organization_id, user_code),
         )
     ).first()
-    if row is None or row.state != PENDING:
+    if row is None:
         return None
+    if row.state != PENDING:
+        return _DECIDED[row.state]
     client = lookups.find_client(format_client_id(actor.organization_id, row.client_id), fresh=True)
     if client is None or not client.is_active or client.organization.is_before_restore(row.created_at):
-        return None
+        return _ENDED
     seconds = client.organization.settings["oauth"]["device_code_ttl_seconds"]
     if earliest_expiry(row.expires_at, row.created_at, seconds) <= clock.now():
-        return None
+        return _ENDED
     scopes = restrict_scopes(row.scope.split(), client.document["scopes"])
     if not scopes:
-        return None
+        return _ENDED
     resources = tuple(row.resource.split())
     return DeviceRequest(
         row.id,
