@@ -14,7 +14,6 @@ from app.operations.organizations.organizations import (
     delete_organization,
     get_organization,
     list_organizations,
-    restore_organization,
     update_organization,
 )
 from app.operations.organizations.overview import MAX_COUNT, count_affected
@@ -73,6 +72,7 @@ class OrganizationStatusForm(PageForm):
 
     resume = SubmitField(lazy_gettext("Resume"))
     restore = SubmitField(lazy_gettext("Restore"))
+    restore_suspended = SubmitField(lazy_gettext("Restore as suspended"))
 
 
 def _require_root(context: PortalContext) -> None:
@@ -131,8 +131,9 @@ def organization_page(context: PortalContext, slug: str) -> PageResponse:
     _require_root(context)
     form = OrganizationStatusForm()
     if form.validate_on_submit():
-        if form.restore.data:
-            restore_organization(context.actor, slug)
+        if form.restore.data or form.restore_suspended.data:
+            status = "active" if form.restore.data else "suspended"
+            update_organization(context.actor, slug, {"status": status})
             return context.done(f"/organizations/{slug}", "organization-restored")
         if form.resume.data:
             update_organization(context.actor, slug, {"status": "active"})

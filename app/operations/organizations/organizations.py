@@ -111,9 +111,9 @@ def action_for_change(old_status: str, changed: Mapping[str, Any]) -> str:
     """Return the audit action for changes to an organization that had ``old_status``."""
     if "status" not in changed:
         return "organization.updated"
-    if changed["status"] != ACTIVE:
-        return "organization.suspended"
-    return "organization.restored" if old_status == DELETED else "organization.resumed"
+    if old_status == DELETED:
+        return "organization.restored"
+    return "organization.resumed" if changed["status"] == ACTIVE else "organization.suspended"
 
 
 def record_organization_event(
@@ -261,8 +261,8 @@ def update_organization(
     """Change the name or the status of an organization.
 
     ``name`` requires ``organization:write``, ``status`` root's ``organizations:write``. ``active`` resumes a suspended
-    organization and restores a deleted one until the purge is due; after that all users sign in again and clients
-    request new tokens. Raises InvalidInput, NotFound, RootProtected, Conflict, PreconditionFailed. Audit:
+    organization. Both statuses restore a deleted one until the purge is due; after that all users sign in again and
+    clients request new tokens. Raises InvalidInput, NotFound, RootProtected, Conflict, PreconditionFailed. Audit:
     ``organization.updated``, ``.suspended``, ``.resumed`` or ``.restored``, as ``record_organization_event`` says.
     """
     inside, row = _reach(actor, slug)
@@ -275,8 +275,10 @@ def update_organization(
     before = {name: getattr(row, name) for name in changes}
     changed = {name: value for name, value in changes.items() if value != before[name]}
     _require_not_moved(row)
-    if row.status == DELETED and changed != {"status": ACTIVE}:
-        raise Conflict("The organization is deleted. Restore it first, with status active.", code="deleted")
+    if row.status == DELETED and changed.keys() != {"status"}:
+        raise Conflict(
+            "The organization is deleted. Restore it first, with status active or suspended.", code="deleted"
+        )
     if not changed:
         return UpdatedOrganization(_record(row), ())
     if row.is_root and "status" in changed:

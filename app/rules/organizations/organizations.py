@@ -117,9 +117,9 @@ class OrganizationChange(Shape):
         str,
         OneOf(("active", "suspended")),
         described(
-            "Only root can change it. `active` also restores a deleted organization. Suspending is a pause: sessions "
-            "are not terminated, so clients receive no logout notification, and all tokens are rejected until the "
-            "organization is active again."
+            "Only root can change it. Both values restore a deleted organization: use `suspended` if it was suspended "
+            "before. Suspending is a pause: sessions are not terminated, so clients receive no logout notification, "
+            "and all tokens are rejected until the organization is active again."
         ),
     ] = ""
 

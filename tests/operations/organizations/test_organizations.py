@@ -195,6 +195,10 @@ def test_deleted_organization_can_be_restored_within_thirty_days(
     restored = organizations.restore_organization(root, acme.slug)
     assert (restored.status, restored.purge_at) == ("active", None)
     assert lookups.get_organization_by_slug(acme.slug).is_active
+    organizations.delete_organization(make.actor(acme), acme.slug)
+    kept = organizations.update_organization(root, acme.slug, {"status": "suspended"}).organization
+    assert (kept.status, kept.purge_at) == ("suspended", None)
+    assert not lookups.get_organization_by_slug(acme.slug).is_active
 
 
 def test_root_cannot_be_suspended_or_deleted(context: Flask, make: Factory) -> None:
