@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import quote
 
+from flask import request
 from werkzeug.wrappers import Response as BaseResponse
 from wtforms import (
     BooleanField,
@@ -21,7 +23,13 @@ from wtforms.validators import InputRequired, Length
 from app.operations.clients.access_decisions import preview_access_policy
 from app.operations.clients.access_records import count_pending_requests
 from app.operations.clients.ownership import find_owner
-from app.operations.clients.resource_scopes import MAX_HOLDERS, ScopeHolder, ScopesInUse
+from app.operations.clients.resource_scopes import (
+    MAX_HOLDERS,
+    ScopeHolder,
+    ScopesInUse,
+    delete_scope,
+    list_scope_holders,
+)
 from app.operations.clients.resources import (
     ResourceRecord,
     define_resource,
@@ -32,9 +40,16 @@ from app.operations.clients.resources import (
     offers_token_storage,
     update_resource,
 )
-from app.operations.clients.scopes import can_edit_scope, get_scope, search_scopes, update_scope
+from app.operations.clients.scopes import (
+    ScopeRecord,
+    can_delete_scope,
+    can_edit_scope,
+    get_scope,
+    search_scopes,
+    update_scope,
+)
 from app.operations.tokens.introspection import metadata_for
-from app.portal.context import PageResponse, PortalContext, portal_page, search_query
+from app.portal.context import Confirmation, PageResponse, PortalContext, portal_page, search_query
 from app.portal.labels import ACCESS_POLICIES, TOKEN_STORAGES
 from app.portal.ownership import requested_owner
 from app.rules.clients.client_types import TOKEN_FORMATS
@@ -53,6 +68,8 @@ from app.web.forms import (
 from app.web.languages import gettext, lazy_gettext
 
 _EMPTY_ROWS = 3
+# Clients that a page names before their number says enough.
+_MAX_NAMED = 10
 
 
 class ScopeRow(Form):
@@ -282,8 +299,13 @@ def scopes(context: PortalContext) -> PageResponse:
 
 @portal_page("/scopes/<path:scope_name>", "GET", "POST")
 def scope_page(context: PortalContext, scope_name: str) -> PageResponse:
-    """Show and change the texts of one scope; an API's scopes are changed on the page of the API."""
+    """Show and change the texts of one scope; an API's scopes are changed on the page of the API.
+
+    With ``delete`` in the query, ask and delete it: its name may contain slashes, so no path can follow it.
+    """
     scope = get_scope(context.actor, scope_name)
+    if "delete" in request.args:
+        return _delete_scope(context, scope)
     form = ScopeForm(title=scope.title, description=scope.description, version=scope.version)
     if form.validate_on_submit():
         texts = {"title": form.title.data or None, "description": form.description.data or None}
@@ -295,6 +317,29 @@ def scope_page(context: PortalContext, scope_name: str) -> PageResponse:
         form=form,
         scope=scope,
         may_change=can_edit_scope(context.actor, scope),
+        may_delete=can_delete_scope(context.actor, scope),
+    )
+
+
+def _delete_scope(context: PortalContext, scope: ScopeRecord) -> BaseResponse:
+    holders = list_scope_holders(context.actor, scope.name)
+    names = ", ".join(holder.name for holder in holders[:_MAX_NAMED])
+    if len(holders) > _MAX_NAMED:
+        names = gettext("%(names)s and others", names=names)
+    impact = (
+        gettext("It is removed from the clients that have it: %(names)s.", names=names)
+        if holders
+        else gettext("No client has it."),
+        gettext("Tokens keep it until they expire."),
+    )
+    parents = ((gettext("Scopes"), "/scopes"), (scope.name, f"/scopes/{quote(scope.name)}"))
+    return context.confirm_change(
+        Confirmation(
+            gettext("Delete the scope %(name)s?", name=scope.name), gettext("Delete scope"), parents, impact
+        ),
+        lambda: delete_scope(context.actor, scope.name, confirmed=True),
+        "/scopes",
+        "scope-deleted",
     )
 
 

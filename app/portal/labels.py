@@ -225,6 +225,7 @@ AUDIT_ACTIONS: dict[str, str] = {
     "resource.deleted": lazy_gettext("deleted an API"),
     "resource.updated": lazy_gettext("updated an API"),
     "scope.added": lazy_gettext("added a scope"),
+    "scope.deleted": lazy_gettext("deleted a scope"),
     "scope.updated": lazy_gettext("updated a scope"),
     "second_factor.added": lazy_gettext("added a verification method"),
     "second_factor.failed": lazy_gettext("failed two-step verification"),

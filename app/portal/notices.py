@@ -57,6 +57,7 @@ NOTICES = {
     "role-taken": lazy_gettext("Role removed. Tokens that contain it stay valid until they expire."),
     "attribute-removed": lazy_gettext("Attribute removed. Apps no longer receive it."),
     "group-created": lazy_gettext("Group created. Add its members below."),
+    "scope-deleted": lazy_gettext("Scope deleted."),
     "group-deleted": lazy_gettext("Group deleted. Its members lost the roles that they had through it."),
     "member-added": lazy_gettext("Member added. Apps learn it with the next token."),
     "member-removed": lazy_gettext("Member removed."),

@@ -71,3 +71,21 @@ def test_client_form_links_to_scopes_without_title(ada: PortalUser, portal_user:
     assert "/scopes/reports" not in grace.get("/clients/new?type=web").text
     assert grace.get("/scopes/reports:read").status_code == 200
     assert grace.send("/scopes/reports:read", title="Mine").status_code == 403
+
+
+@pytest.mark.usefixtures("untitled")
+@pytest.mark.parametrize("name", NAMES)
+def test_scope_is_deleted_after_its_clients_were_named(
+    app: Flask, ada: PortalUser, acme: Any, make: Factory, portal_user: Any, name: str
+) -> None:
+    with app.app_context():
+        make.client(acme, name="Orchard", scopes=["openid", name])
+    path = f"/scopes/{name}?delete=1"
+    assert portal_user(acme, "developer").get(path).status_code == 403
+    page = ada.get(path)
+    assert "Orchard" in page.text and 'id="confirm"' in page.text
+    ada.send(path)
+    assert "Scope deleted." in ada.follow().text
+    assert ada.get(f"/scopes/{name}").status_code == 404
+    assert 'id="delete"' not in ada.get("/scopes/openid").text
+    assert ada.send("/scopes/openid?delete=1").status_code == 409

@@ -177,6 +177,7 @@ LAST = (
     "deleteClient",
     "deleteUser",
     "deleteResource",
+    "deleteScope",
     "deleteRole",
     "deleteGroup",
     "deleteWebhook",

@@ -168,6 +168,7 @@ BODIES: dict[str, dict[str, Any] | list[dict[str, Any]] | bytes | None] = {
     "listScopes": None,
     "getScope": None,
     "updateScope": {"title": "Read plain things"},
+    "deleteScope": None,
 }
 
 

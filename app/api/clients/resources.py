@@ -17,7 +17,7 @@ from app.api.representations import (
     UpdatedAt,
     fields_of,
 )
-from app.operations.clients import ownership, resources, scopes
+from app.operations.clients import ownership, resource_scopes, resources, scopes
 from app.operations.clients.ownership import NewOwner
 from app.operations.tokens.introspection import metadata_for
 from app.rules.clients.resource_fields import (
@@ -82,6 +82,20 @@ class DeletedResource(Representation):
     id: Annotated[str, PublicId("res", "resource")]
     deleted: Deleted
     removed: RemovedWithResource
+
+
+class RemovedWithScope(Representation):
+    """Count of the clients that a deleted scope affected."""
+
+    clients: Annotated[Count, described("Clients that lost the scope.")]
+
+
+class DeletedScope(Representation):
+    """A deleted scope."""
+
+    name: Annotated[str, SchemaOnly(minLength=1, maxLength=128), described("The scope value.")]
+    deleted: Deleted
+    removed: RemovedWithScope
 
 
 class ResourceMetadata(Representation):
@@ -232,3 +246,26 @@ def update_scope(context: ApiContext, body: Body, scope_name: str) -> object:
         context.actor, scope_name, body, expected_version=expected_version()
     )
     return Shown(record, changed=changed)
+
+
+@endpoints.delete(
+    "/scopes/<path:scope_name>",
+    scope="resources:write",
+    query=(_CONFIRM,),
+    returns=DeletedScope,
+    if_match=True,
+    errors=(409,),
+)
+def delete_scope(context: ApiContext, scope_name: str) -> object:
+    """Delete a scope.
+
+    The scopes of a resource are removed there, and those of OpenID Connect stay. Clients can no longer request the
+    scope. Tokens that were issued before keep it until they expire.
+    """
+    clients = resource_scopes.delete_scope(
+        context.actor,
+        scope_name,
+        expected_version=expected_version(),
+        confirmed=boolean_parameter(context.parameters, "confirm"),
+    )
+    return {"name": scope_name, "deleted": True, "removed": {"clients": clients}}

@@ -1,4 +1,4 @@
-"""The scopes of one resource: add, update and remove them."""
+"""Changes of the scopes of a resource, and deletion of scopes: what clients have of them goes, too."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from app.extensions import db
 from app.models.client import DELETED, Client, Resource, Scope
 from app.operations.clients.client_access import grant_adopted_access, remove_scopes_from_access
 from app.operations.clients.client_records import update_client_row
-from app.operations.clients.scopes import enforce_scope_limit
+from app.operations.clients.scopes import enforce_scope_limit, find_scope
+from app.operations.directory.lookups import touch_organization
 from app.operations.store import audit, clock
-from app.operations.store.transactions import count_changed, savepoint
+from app.operations.store.transactions import OutdatedRead, count_changed, read, savepoint, transaction
 from app.rules.actor import Actor
 from app.rules.clients.client_types import GRANTS_WITHOUT_CONSENT
 from app.rules.clients.resource_fields import ScopeWords
 from app.rules.errors import Conflict, FieldError, InvalidInput
 from app.rules.identifiers import format_client_id, new_id
 from app.rules.languages.translation import lazy_gettext
+from app.rules.versions import ExpectedVersion, require_version
 
 MAX_HOLDERS = 500
 _LISTS = ("scopes", "optional_scopes", "approved_scopes", "resources")
@@ -95,6 +97,46 @@ def delete_scopes(row: Resource, names: Sequence[str]) -> None:
             Scope.name.in_(list(names)),
         )
     )
+
+
+@transaction
+def delete_scope(
+    actor: Actor, name: str, *, expected_version: ExpectedVersion = None, confirmed: bool = False
+) -> int:
+    """Delete a scope of no resource. If ``confirmed``, remove it from the clients that have it; return how many.
+
+    Tokens keep the scope until they expire. Raises NotFound, Forbidden, PreconditionFailed, ScopesInUse, and Conflict
+    for a scope of a resource or of OpenID Connect. Audit: ``scope.deleted``, and ``client.updated`` for each client.
+    """
+    actor.require("resources:write")
+    scope = find_scope(actor, name)
+    require_version(scope.version, expected_version)
+    if scope.resource_id is not None:
+        raise Conflict("This scope belongs to an API. Remove it there.", code="belongs_to_resource")
+    if scope.is_identity:
+        raise Conflict("OpenID Connect defines this scope. It cannot be deleted.", code="built_in_scope")
+    touch_organization(actor.organization_id)
+    deleted = count_changed(
+        delete(Scope).where(
+            Scope.organization_id == actor.organization_id,
+            Scope.name == name,
+            Scope.version == scope.version,
+            Scope.resource_id.is_(None),
+        )
+    )
+    if deleted != 1:
+        raise OutdatedRead
+    clients = remove_scopes_from_clients(actor, [name], confirmed=confirmed)
+    texts = {"title": scope.title, "description": scope.description}
+    audit.record(actor, "scope.deleted", "scope", name[:64], before=texts, after={"clients": clients})
+    return clients
+
+
+@read
+def list_scope_holders(actor: Actor, name: str) -> list[ScopeHolder]:
+    """List the clients that have the scope, at most ``MAX_HOLDERS`` + 1. Raises Forbidden."""
+    actor.require("resources:write")
+    return find_scope_holders(actor, [name])
 
 
 def find_scope_holders(actor: Actor, removed: Collection[str]) -> list[ScopeHolder]:

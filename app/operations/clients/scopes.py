@@ -120,12 +120,17 @@ def search_scopes(
 def get_scope(actor: Actor, name: str) -> ScopeRecord:
     """Return the scope with this name. Raises NotFound, Forbidden."""
     actor.require_for_own("resources:read")
-    return _get(actor, name, _is_visible(actor))
+    return find_scope(actor, name, _is_visible(actor))
 
 
 def can_edit_scope(actor: Actor, scope: ScopeRecord) -> bool:
     """Return whether the actor can change the scope's texts. Those of a resource are changed in the resource."""
     return scope.resource_id is None and actor.has_permission("resources:write")
+
+
+def can_delete_scope(actor: Actor, scope: ScopeRecord) -> bool:
+    """Return whether the actor can delete the scope: one of no resource that OpenID Connect does not define."""
+    return can_edit_scope(actor, scope) and not scope.is_identity
 
 
 @transaction
@@ -139,7 +144,7 @@ def update_scope(
     ``scope.updated``.
     """
     actor.require("resources:write")
-    scope = _get(actor, name)
+    scope = find_scope(actor, name)
     sent = parse_shape(ScopeText, fields, read_only=("name", "is_identity", "resource_id"))
     require_version(scope.version, expected_version)
     if scope.resource_id is not None:
@@ -249,7 +254,8 @@ def _is_visible(actor: Actor) -> ColumnElement[bool]:
     return or_(visible, Resource.owner_id == actor.user_id)
 
 
-def _get(actor: Actor, name: str, *conditions: ColumnElement[bool]) -> ScopeRecord:
+def find_scope(actor: Actor, name: str, *conditions: ColumnElement[bool]) -> ScopeRecord:
+    """Return the scope with this name, which must meet the conditions. Raises NotFound."""
     row = db.session.execute(
         _select_scopes(actor).where(Scope.name == name, *conditions).execution_options(populate_existing=True)
     ).first()

@@ -363,9 +363,10 @@ _CANCELS = {
 # Changes that give nothing back by themselves, but whose old values apply again.
 _TO_REVIEW = frozenset(
     (
-        "settings.updated", "resource.updated", "resource.deleted", "scope.updated", "user.email_changed",
-        "second_factor.removed", "second_factors.ended", "webhook.updated", "webhook.deleted", "webhook.secret_rotated",
-        "secret.leak_reported", "instance.ceilings_updated", "identity_provider.updated", "group.updated",
+        "settings.updated", "resource.updated", "resource.deleted", "scope.deleted", "scope.updated",
+        "user.email_changed", "second_factor.removed", "second_factors.ended", "webhook.updated", "webhook.deleted",
+        "webhook.secret_rotated", "secret.leak_reported", "instance.ceilings_updated", "identity_provider.updated",
+        "group.updated",
     )
 )  # fmt: skip
 RELEVANT_ACTIONS = _HANDLERS.keys() | _CANCELS.keys() | _TO_REVIEW | {"user.updated"}

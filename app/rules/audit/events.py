@@ -103,6 +103,7 @@ EVENT_TYPES: Mapping[str, str] = {
     "resource.deleted": lazy_gettext("An API was deleted."),
     "resource.updated": lazy_gettext("An API was changed."),
     "scope.added": lazy_gettext("A scope was added."),
+    "scope.deleted": lazy_gettext("A scope was deleted."),
     "scope.updated": lazy_gettext("The description of a scope was changed."),
     "second_factor.added": lazy_gettext("A user added a verification method."),
     "second_factor.failed": lazy_gettext("An incorrect verification code or passkey was used."),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 from flask import Flask
 
 from app.operations.clients import clients, resources, scopes
-from app.operations.clients.resource_scopes import ScopesInUse
+from app.operations.clients.resource_scopes import ScopesInUse, delete_scope
 from app.operations.clients.resources import get_catalog
 from app.operations.store.rows import PageRequest
 from app.rules.actor import Actor
@@ -305,6 +306,26 @@ def test_scope_texts_are_changed_at_their_owner(admin: Actor, database: Database
     assert_rejected(database, NotFound, lambda: scopes.update_scope(admin, "never-was", {"title": "X"}))
     assert_rejected(database, InvalidInput, lambda: scopes.update_scope(admin, "plain", {"title": 5}))
     assert_rejected(database, InvalidInput, lambda: scopes.update_scope(admin, "plain", {"name": "other"}))
+
+
+def test_scope_of_no_resource_is_deleted_with_what_clients_have_of_it(
+    admin: Actor, database: Database
+) -> None:
+    resources.define_resource(admin, GOOD)
+    made = clients.register_client(admin, GOOD_CLIENT | {"scopes": ["openid", "emial"]}).client
+    for refusal, name, options in (
+        (ScopesInUse, "emial", {}),
+        (PreconditionFailed, "emial", {"expected_version": 2, "confirmed": True}),
+        (Conflict, "openid", {"confirmed": True}),
+        (Conflict, "orders:read", {"confirmed": True}),
+        (NotFound, "never-was", {}),
+    ):
+        assert_rejected(database, refusal, partial(delete_scope, admin, name, **options))
+    assert delete_scope(admin, "emial", expected_version=1, confirmed=True) == 1
+    assert audit_actions(database)[-2:] == ["client.updated", "scope.deleted"]
+    assert clients.get_client(admin, made.client_id).scopes == ("openid",)
+    assert "emial" not in scopes.list_public_scopes(admin.organization_id)
+    assert_rejected(database, NotFound, lambda: delete_scope(admin, "emial"))
 
 
 def test_scopes_are_paged(admin: Actor) -> None:
