@@ -11,7 +11,7 @@ from typing import Any
 from flask import json
 
 from app.operations.audit.audit_events import (
-    AuditRecord,
+    event_document,
     export_audit_events,
     find_target_names,
     get_audit_event,
@@ -26,22 +26,12 @@ from app.web.languages import page_time_zone
 
 _EXACT = ("action", "actor", "target", "ip_address", "request_id")
 _DAYS = ("since", "until")
-# The columns of the export, and the attributes of an event.
-_COLUMNS = {
-    "id": "public_id",
-    "at": "at",
-    "action": "action",
-    "actor_type": "actor_kind",
-    "actor_id": "actor_id",
-    "actor": "actor_label",
-    "actor_organization": "actor_organization",
-    "target_type": "target_type",
-    "target_id": "target_id",
-    "address": "address",
-    "request_id": "request_id",
-    "before": "before",
-    "after": "after",
-}
+# The columns of the CSV export: the fields of an event, and those of its actor and target.
+_COLUMNS = (
+    *("id", "organization_id", "occurred_at", "action"),
+    *("actor_type", "actor_id", "actor_label", "actor_organization_id", "target_type", "target_id"),
+    *("before", "after", "ip_address", "request_id"),
+)
 # A spreadsheet treats text that begins like this as a formula.
 _FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")
 
@@ -79,14 +69,14 @@ def audit_event(context: PortalContext, event_id: str) -> PageResponse:
 
 @portal_page("/audit/export/<file_format>", "GET")
 def audit_export(context: PortalContext, file_format: str) -> PageResponse:
-    """Download all pages of the list as ``csv`` or ``json``."""
+    """Download the events of the list, the oldest first: as ``csv``, or as ``ndjson`` like the API."""
     if file_format not in _EXPORT_FORMATS:
         raise NotFound("This export format does not exist.")
-    mimetype, lines = _EXPORT_FORMATS[file_format]
+    mimetype, to_lines = _EXPORT_FORMATS[file_format]
+    slug = context.organization.slug
     records = export_audit_events(context.actor, filters=_filters()[1])
-    return download(
-        context.organization.id, lines(records), mimetype, f"{context.organization.slug}-audit.{file_format}"
-    )
+    lines = to_lines(event_document(record, slug) for record in records)
+    return download(context.organization.id, lines, mimetype, f"{slug}-audit-events.{file_format}")
 
 
 def _filters() -> tuple[dict[str, str], dict[str, str]]:
@@ -111,26 +101,24 @@ def _day(text: str) -> date | None:
     return day if 2000 <= day.year < 2199 else None
 
 
-def _csv(records: Iterable[AuditRecord]) -> Iterator[str]:
+def _csv(events: Iterable[dict[str, Any]]) -> Iterator[str]:
     yield _csv_line(_COLUMNS)
-    for record in records:
-        values = _values(record)
-        for name in ("before", "after"):
-            values[name] = None if values[name] is None else json.dumps(values[name])
-        yield _csv_line(values.values())
+    for event in events:
+        cells = _cells(event)
+        yield _csv_line(cells[column] for column in _COLUMNS)
 
 
-def _json(records: Iterable[AuditRecord]) -> Iterator[str]:
-    before = "[\n"
-    for record in records:
-        yield before + json.dumps(_values(record))
-        before = ",\n"
-    yield "[]\n" if before == "[\n" else "\n]\n"
+def _cells(event: dict[str, Any]) -> dict[str, str | None]:
+    cells = dict(event)
+    for name in ("actor", "target"):
+        cells |= {f"{name}_{part}": value for part, value in event[name].items()}
+    for name in ("before", "after"):
+        cells[name] = None if event[name] is None else json.dumps(event[name])
+    return cells
 
 
-def _values(record: AuditRecord) -> dict[str, Any]:
-    values = {column: getattr(record, name) for column, name in _COLUMNS.items()}
-    return values | {"at": record.at.isoformat()}
+def _json_lines(events: Iterable[dict[str, Any]]) -> Iterator[str]:
+    return (json.dumps(event) + "\n" for event in events)
 
 
 def _csv_line(values: Iterable[str | None]) -> str:
@@ -142,4 +130,4 @@ def _csv_line(values: Iterable[str | None]) -> str:
     return line.getvalue()
 
 
-_EXPORT_FORMATS = {"csv": ("text/csv", _csv), "json": ("application/json", _json)}
+_EXPORT_FORMATS = {"csv": ("text/csv", _csv), "ndjson": ("application/x-ndjson", _json_lines)}

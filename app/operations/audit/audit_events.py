@@ -38,6 +38,7 @@ from app.rules.audit.events import ACCOUNT_EVENTS, FieldChange, diff_documents
 from app.rules.errors import NotFound, OrganizationMoving
 from app.rules.filters import Filters, read_filters, text_filter, time_filter
 from app.rules.identifiers import HasPublicId, first_id_at, parse_client_id, parse_public_id, public_id
+from app.rules.shapes import rfc3339
 
 PREFIX = "evt"
 FILTERS: Filters = {
@@ -117,6 +118,27 @@ def export_audit_events(actor: Actor, *, filters: Mapping[str, str] = {}) -> Ite
         read_rows=lambda statement: read_log(statement, rows=EXPORT_BATCH),
     )
     return map(_record, rows)
+
+
+def event_document(record: AuditRecord, slug: str) -> dict[str, Any]:
+    """Return the JSON object of an event in the log of the organization, as the API represents it."""
+    return {
+        "id": record.public_id,
+        "organization_id": slug,
+        "occurred_at": rfc3339(record.at),
+        "action": record.action,
+        "actor": {
+            "type": record.actor_kind,
+            "id": record.actor_id,
+            "label": record.actor_label,
+            "organization_id": record.actor_organization or slug,
+        },
+        "target": {"type": record.target_type, "id": record.target_id},
+        "before": record.before,
+        "after": record.after,
+        "ip_address": record.address,
+        "request_id": record.request_id,
+    }
 
 
 def _matching(actor: Actor, filters: Mapping[str, str]) -> Select[Any]:
