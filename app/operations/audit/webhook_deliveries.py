@@ -102,7 +102,9 @@ def redeliver(actor: Actor, webhook_id: str, delivery_id: str) -> DeliveryRecord
     before = _find(actor, row, delivery_id)
     _enforce_rate_limit(actor)
     if before.is_open:
-        _make_due_now(before, row)
+        mine = has_key(WebhookDelivery, row.organization_id, before.id)
+        message_id = db.session.scalars(select(WebhookDelivery.message_id).where(mine)).one()
+        outbox.send_now(row.organization_id, message_id)
     else:
         _restart(before, row)
     record_webhook_event(actor, "webhook.redelivered", row.id, after={"delivery_id": before.public_id})
@@ -144,24 +146,6 @@ def _enforce_rate_limit(actor: Actor) -> None:
             max=MAX_MANUAL_DELIVERIES_PER_HOUR,
         )
         raise TooManyRequests(message, retry_after=600)
-
-
-def _make_due_now(delivery: DeliveryRecord, row: Webhook) -> None:
-    """Make a pending delivery due now. If it is being delivered, its lease is left alone."""
-    now = clock.now()
-    message = select(WebhookDelivery.message_id).where(
-        has_key(WebhookDelivery, row.organization_id, delivery.id)
-    )
-    count_changed(
-        update(OutboxMessage)
-        .where(
-            OutboxMessage.organization_id == row.organization_id,
-            OutboxMessage.id == message.scalar_subquery(),
-            OutboxMessage.done_at.is_(None),
-            OutboxMessage.available_at > now + timedelta(seconds=30),
-        )
-        .values(available_at=now)
-    )
 
 
 def _restart(delivery: DeliveryRecord, row: Webhook) -> None:
