@@ -78,6 +78,8 @@ def test_invalid_values_show_errors_at_their_fields(ada: Any, database: Database
     assert page.status_code == 400
     assert 'href="#url"' in page.text and "Line 1" in ada.text
     assert 'value="http://hooks.example"' in page.text
+    ada.send("/webhooks/new", url="https://localhost:8443/hooks", groups="user.*")
+    assert "The operator of this instance can allow other hosts." in ada.text
     assert database.count("webhooks") == 0
 
 
