@@ -134,6 +134,7 @@ def test_error_of_delivery_is_in_the_language_of_the_page(
     assert delivery
     ada.get(f"/webhooks/{webhook}/deliveries/{delivery[0]}")
     assert failure in ada.text
+    assert ("The operator of this instance can find the cause" in ada.text) == (status is None)
     ada.http.environ_base["HTTP_ACCEPT_LANGUAGE"] = "de"
     ada.get(f"/webhooks/{webhook}/deliveries/{delivery[0]}")
     assert shown in ada.text

@@ -28,7 +28,7 @@ from app.operations.audit.webhooks import (
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.store import clock, keyring, outbox, outgoing_http, rate_limits
 from app.operations.store.outbox import DeliveryDeferred, DeliveryRejected, Message
-from app.operations.store.outgoing_http import OutgoingRequestFailed
+from app.operations.store.outgoing_http import OutgoingRequestFailed, ServerUnreachable
 from app.operations.store.rows import Page, PageRequest, get_row, make_record, read_page
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
@@ -71,6 +71,11 @@ class DeliveryRecord(HasPublicId, Struct, frozen=True):
     def is_open(self) -> bool:
         """Return whether it is still retried automatically."""
         return self.status in {PENDING, RETRYING}
+
+    @property
+    def is_unreachable(self) -> bool:
+        """Return whether only the server's log says why the last attempt failed (SF-5)."""
+        return self.failure == ServerUnreachable().description
 
 
 @read
