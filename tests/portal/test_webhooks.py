@@ -142,7 +142,13 @@ def test_error_of_delivery_is_in_the_language_of_the_page(
 
 def test_disabled_webhook_shows_reason_and_sends_no_test(app: Flask, ada: Any) -> None:
     webhook = added(ada)
+    ada.send(f"/webhooks/{webhook}/test")
+    ada.follow()
+    delivery = re.search(r"dlv_[0-9a-z]{26}", ada.page.text)
+    assert delivery and "The webhook is disabled." not in ada.text
     change(app, Webhook, status="disabled", disabled_because="failing")
+    ada.get(f"/webhooks/{webhook}/deliveries/{delivery[0]}")
+    assert "The webhook is disabled. Enable it to resend this event." in ada.text
     ada.get(f"/webhooks/{webhook}")
     assert "Deliveries failed for several days." in ada.text and "Send a test event" not in ada.text
     page = ada.send(f"/webhooks/{webhook}/test")

@@ -73,6 +73,11 @@ class DeliveryRecord(HasPublicId, Struct, frozen=True):
         return self.status in {PENDING, RETRYING}
 
     @property
+    def is_due(self) -> bool:
+        """Return whether the next attempt waits for nothing."""
+        return self.next_attempt_at is not None and self.next_attempt_at <= clock.now()
+
+    @property
     def is_unreachable(self) -> bool:
         """Return whether only the server's log says why the last attempt failed (SF-5)."""
         return self.failure == ServerUnreachable().description
@@ -173,6 +178,7 @@ def _deliveries(row: Webhook) -> Select[*tuple[Any, ...]]:
             WebhookDelivery,
             OutboxMessage.done_at.label("done_at"),
             OutboxMessage.available_at.label("available_at"),
+            OutboxMessage.created_at.label("queued_at"),
         )
         .outerjoin(
             OutboxMessage,
@@ -188,12 +194,14 @@ def _find(actor: Actor, row: Webhook, delivery_id: str) -> DeliveryRecord:
 
 
 def _record(actor: Actor, found: Any) -> DeliveryRecord:
-    row, done_at, available_at = found
+    row, done_at, available_at, queued_at = found
     status = row.status
     if status == PENDING:
         # The outbox gave the message up, or has deleted it since.
         is_waiting = available_at is not None and done_at is None
-        status = (RETRYING if row.attempts else PENDING) if is_waiting else FAILED
+        # One that is sent again by a user may have been attempted before.
+        is_tried = is_waiting and row.attempted_at is not None and row.attempted_at >= queued_at
+        status = FAILED if not is_waiting else RETRYING if is_tried else PENDING
     return make_record(
         DeliveryRecord,
         row,
