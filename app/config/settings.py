@@ -435,14 +435,14 @@ SETTINGS = (
     Setting(
         "GATEHOUSE_OUTGOING_CA_BUNDLE",
         "the system's CAs",
-        "A PEM file with the only CAs to trust for https requests to clients and identity providers, for closed "
-        "networks.",
+        "A PEM file with the only CAs to trust for https requests to webhooks, clients and identity providers, for "
+        "closed networks.",
     ),
     Setting(
         "GATEHOUSE_OUTGOING_ALLOWED_HOSTS",
         "none",
-        "Comma-separated `host` or `host:port` of clients and identity providers to contact although their IP address "
-        "is private, or their port not one of the web.",
+        "Comma-separated `host` or `host:port` of webhooks, clients and identity providers to contact although their "
+        "IP address is private, or their port not one of the web.",
     ),
     Setting(
         "GATEHOUSE_SMTP_URL",

@@ -180,7 +180,7 @@ class OutboxMessage(Tenant, Base):
     done_at: Mapped[datetime | None]
     outcome: Mapped[str | None] = mapped_column(
         Identifier(16),
-        comment="delivered, refused, given_up; failed, or waiting with one that has, while pending",
+        comment="delivered, refused, given_up; while pending failed, waiting with one that has, retrying or immediate",
     )
     expires_at: Mapped[datetime] = mapped_column(index=True, comment="time of the last attempt")
 

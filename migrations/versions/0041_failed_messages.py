@@ -17,7 +17,7 @@ depends_on = None
 
 OLD, NEW = (
     "delivered, refused, given_up",
-    "delivered, refused, given_up; failed, or waiting with one that has, while pending",
+    "delivered, refused, given_up; while pending failed, waiting with one that has, retrying or immediate",
 )
 
 

@@ -48,7 +48,8 @@ def test_webhook_is_added_tested_and_deleted(chromium: Any, live_server: Any) ->
             page.reload()
         assert (
             page.inner_text("#delivery-error")
-            == "The server could not be reached, or sent no complete response in time."
+            == "The server could not be reached, or sent no complete response in time. "
+            "The operator of this instance can find the cause in the server's log."
         )
         check(page)
         page.click("nav.crumbs a >> nth=-1")
@@ -61,7 +62,7 @@ def test_webhook_is_added_tested_and_deleted(chromium: Any, live_server: Any) ->
         page.click("main a:has-text('Edit')")
         page.uncheck("#is_enabled")
         check(page)
-        page.click("text=Save")
+        page.click("button:has-text('Save')")
         page.wait_for_selector("text=Saved.")
         page.click("nav.crumbs a >> nth=-1")
         page.wait_for_selector("text=Customer list")

@@ -78,6 +78,8 @@ def test_invalid_values_show_errors_at_their_fields(ada: Any, database: Database
     assert page.status_code == 400
     assert 'href="#url"' in page.text and "Line 1" in ada.text
     assert 'value="http://hooks.example"' in page.text
+    ada.send("/webhooks/new", url="https://localhost:8443/hooks", groups="user.*")
+    assert "The operator of this instance can allow other hosts." in ada.text
     assert database.count("webhooks") == 0
 
 
@@ -132,6 +134,7 @@ def test_error_of_delivery_is_in_the_language_of_the_page(
     assert delivery
     ada.get(f"/webhooks/{webhook}/deliveries/{delivery[0]}")
     assert failure in ada.text
+    assert ("The operator of this instance can find the cause" in ada.text) == (status is None)
     ada.http.environ_base["HTTP_ACCEPT_LANGUAGE"] = "de"
     ada.get(f"/webhooks/{webhook}/deliveries/{delivery[0]}")
     assert shown in ada.text
@@ -139,7 +142,13 @@ def test_error_of_delivery_is_in_the_language_of_the_page(
 
 def test_disabled_webhook_shows_reason_and_sends_no_test(app: Flask, ada: Any) -> None:
     webhook = added(ada)
+    ada.send(f"/webhooks/{webhook}/test")
+    ada.follow()
+    delivery = re.search(r"dlv_[0-9a-z]{26}", ada.page.text)
+    assert delivery and "The webhook is disabled." not in ada.text
     change(app, Webhook, status="disabled", disabled_because="failing")
+    ada.get(f"/webhooks/{webhook}/deliveries/{delivery[0]}")
+    assert "The webhook is disabled. Enable it to resend this event." in ada.text
     ada.get(f"/webhooks/{webhook}")
     assert "Deliveries failed for several days." in ada.text and "Send a test event" not in ada.text
     page = ada.send(f"/webhooks/{webhook}/test")

@@ -84,7 +84,10 @@ class WebhookDelivery(Representation):
     status: Annotated[
         str,
         OneOf(DELIVERY_STATUSES),
-        described("`retrying` means that an attempt failed and another follows."),
+        described(
+            "`pending` means not attempted since the event occurred or was redelivered. `retrying` means that an "
+            "attempt failed and another follows."
+        ),
     ]
     attempts: Annotated[Count, described("The number of attempts so far.")]
     created_at: Annotated[datetime, described("When the delivery was queued.")]

@@ -28,7 +28,7 @@ from app.operations.audit.webhooks import (
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.store import clock, keyring, outbox, outgoing_http, rate_limits
 from app.operations.store.outbox import DeliveryDeferred, DeliveryRejected, Message
-from app.operations.store.outgoing_http import OutgoingRequestFailed
+from app.operations.store.outgoing_http import OutgoingRequestFailed, ServerUnreachable
 from app.operations.store.rows import Page, PageRequest, get_row, make_record, read_page
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
@@ -72,6 +72,16 @@ class DeliveryRecord(HasPublicId, Struct, frozen=True):
         """Return whether it is still retried automatically."""
         return self.status in {PENDING, RETRYING}
 
+    @property
+    def is_due(self) -> bool:
+        """Return whether the next attempt waits for nothing."""
+        return self.next_attempt_at is not None and self.next_attempt_at <= clock.now()
+
+    @property
+    def is_unreachable(self) -> bool:
+        """Return whether only the server's log says why the last attempt failed (SF-5)."""
+        return self.failure == ServerUnreachable().description
+
 
 @read
 def list_deliveries(
@@ -102,7 +112,9 @@ def redeliver(actor: Actor, webhook_id: str, delivery_id: str) -> DeliveryRecord
     before = _find(actor, row, delivery_id)
     _enforce_rate_limit(actor)
     if before.is_open:
-        _make_due_now(before, row)
+        mine = has_key(WebhookDelivery, row.organization_id, before.id)
+        message_id = db.session.scalars(select(WebhookDelivery.message_id).where(mine)).one()
+        outbox.send_now(row.organization_id, message_id)
     else:
         _restart(before, row)
     record_webhook_event(actor, "webhook.redelivered", row.id, after={"delivery_id": before.public_id})
@@ -146,24 +158,6 @@ def _enforce_rate_limit(actor: Actor) -> None:
         raise TooManyRequests(message, retry_after=600)
 
 
-def _make_due_now(delivery: DeliveryRecord, row: Webhook) -> None:
-    """Make a pending delivery due now. If it is being delivered, its lease is left alone."""
-    now = clock.now()
-    message = select(WebhookDelivery.message_id).where(
-        has_key(WebhookDelivery, row.organization_id, delivery.id)
-    )
-    count_changed(
-        update(OutboxMessage)
-        .where(
-            OutboxMessage.organization_id == row.organization_id,
-            OutboxMessage.id == message.scalar_subquery(),
-            OutboxMessage.done_at.is_(None),
-            OutboxMessage.available_at > now + timedelta(seconds=30),
-        )
-        .values(available_at=now)
-    )
-
-
 def _restart(delivery: DeliveryRecord, row: Webhook) -> None:
     mine = has_key(WebhookDelivery, row.organization_id, delivery.id)
     old, expires_at = db.session.execute(
@@ -184,6 +178,7 @@ def _deliveries(row: Webhook) -> Select[*tuple[Any, ...]]:
             WebhookDelivery,
             OutboxMessage.done_at.label("done_at"),
             OutboxMessage.available_at.label("available_at"),
+            OutboxMessage.created_at.label("queued_at"),
         )
         .outerjoin(
             OutboxMessage,
@@ -199,12 +194,14 @@ def _find(actor: Actor, row: Webhook, delivery_id: str) -> DeliveryRecord:
 
 
 def _record(actor: Actor, found: Any) -> DeliveryRecord:
-    row, done_at, available_at = found
+    row, done_at, available_at, queued_at = found
     status = row.status
     if status == PENDING:
         # The outbox gave the message up, or has deleted it since.
         is_waiting = available_at is not None and done_at is None
-        status = (RETRYING if row.attempts else PENDING) if is_waiting else FAILED
+        # One that is sent again by a user may have been attempted before.
+        is_tried = is_waiting and row.attempted_at is not None and row.attempted_at >= queued_at
+        status = FAILED if not is_waiting else RETRYING if is_tried else PENDING
     return make_record(
         DeliveryRecord,
         row,

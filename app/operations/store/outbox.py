@@ -7,7 +7,11 @@ when the lease expires. Messages are delivered outside of any transaction, at le
 After a failed delivery, all messages of the same receiver wait, and those that have not failed are tried first. A
 receiver that is down therefore costs one attempt per pause and one per new message, and never delays other receivers.
 New messages to an external server that is down wait too, but for a minute at most: it may not want one message only, or
-be up again.
+be up again. When it accepts one, those that only waited are sent.
+
+A user may send a message immediately, such as a test. It waits for no other message, and delays none if it fails. If it
+is delivered, those that have failed are tried again as well. After other deliveries they keep their time: a server that
+rejects some messages only would get these after each of the others, and delay the others each time.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from typing import Any
 from uuid import UUID
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, case, func, literal, select, tuple_, update
+from sqlalchemy import ColumnElement, case, func, literal, null, select, tuple_, update
 
 from app.database import ACROSS
 from app.extensions import db
@@ -37,8 +41,10 @@ from app.rules.identifiers import new_id
 from app.rules.store.outgoing_http import DELIVERY_TIMEOUT, retry_delay
 
 DELIVERED, REFUSED, GIVEN_UP = "delivered", "refused", "given_up"
-FAILED, WAITING = "failed", "waiting"
-"""Outcomes of pending messages: one that was tried in vain, and one that waits with it."""
+FAILED, WAITING, RETRYING, IMMEDIATE = "failed", "waiting", "retrying", "immediate"
+"""Outcomes of pending messages: one that was tried in vain, one that waits with it, one that was tried in vain before
+its receiver accepted another, and one that is sent immediately.
+"""
 # Of the messages that wait together, those that have failed come last: their receiver may only not want them.
 _BEHIND = timedelta(milliseconds=1)
 # An external server that is down gets a new message after this time, or when it is tried again.
@@ -86,11 +92,17 @@ class Message(Struct, frozen=True):
     created_at: datetime
     available_at: datetime
     leased_until: datetime
+    outcome: str | None = None
 
     @property
     def has_waited(self) -> bool:
         """Return whether it was to be delivered before."""
         return self.attempts > 1 or self.available_at > self.created_at
+
+    @property
+    def is_immediate(self) -> bool:
+        """Return whether a user wants this attempt."""
+        return self.outcome == IMMEDIATE
 
 
 class DeliveryRejected(Exception):
@@ -134,10 +146,13 @@ def enqueue(
     """Add a message that is delivered after the current transaction has committed, and return its id.
 
     It is given up after ``expires_in``. ``receiver`` is the public id of the receiver. ``immediately`` tries it at once
-    even if its receiver is an external server that is down. The payload must not contain a secret in clear text.
+    even if its receiver is down, and delays no other message. The payload must not contain a secret in clear text.
     """
     now = clock.now()
     message_id = new_id()
+    available_at, outcome = (
+        (now, IMMEDIATE) if immediately else _first_attempt(organization_id, kind, receiver, now)
+    )
     _INSERT.write_later(
         organization_id=organization_id,
         id=message_id,
@@ -145,20 +160,42 @@ def enqueue(
         receiver=receiver,
         payload=dict(payload),
         created_at=now,
-        available_at=now if immediately else _first_attempt_at(organization_id, kind, receiver, now),
+        available_at=available_at,
         attempts=0,
+        outcome=outcome,
         expires_at=now + expires_in,
     )
     on_commit(messages_available.announce)
     return message_id
 
 
-def _first_attempt_at(organization_id: str, kind: str, receiver: str, now: datetime) -> datetime:
+def _first_attempt(
+    organization_id: str, kind: str, receiver: str, now: datetime
+) -> tuple[datetime, str | None]:
+    """Return when a new message is tried, and its outcome until then."""
     delivery = _deliveries.get(kind)
     if delivery is None or not delivery.to_external_server:
-        return now
-    waiting = _find_oldest_pending(organization_id, receiver)
-    return min(waiting.available_at, now + _PROBE_INTERVAL) if _is_down(waiting, now) else now
+        return now, None
+    oldest = _find_oldest_pending(organization_id, receiver)
+    return (
+        (min(oldest.available_at, now + _PROBE_INTERVAL), WAITING) if _is_down(oldest, now) else (now, None)
+    )
+
+
+def send_now(organization_id: str, message_id: UUID) -> None:
+    """Try a pending message immediately after the current transaction has committed.
+
+    If it is due within the time of a lease, it may be under way, and keeps its time.
+    """
+    now = clock.now()
+    is_idle = OutboxMessage.available_at > now + LEASE_DURATION
+    available_at = case((is_idle, _value("available_at", now)), else_=OutboxMessage.available_at)
+    count_changed(
+        update(OutboxMessage)
+        .where(has_key(OutboxMessage, organization_id, message_id), OutboxMessage.done_at.is_(None))
+        .values(available_at=available_at, outcome=IMMEDIATE)
+    )
+    on_commit(messages_available.announce)
 
 
 def register_delivery(
@@ -237,10 +274,10 @@ def deliver(message: Message) -> None:
         _finish(message, REFUSED)
     except DeliveryDeferred as error:
         _log_failure(message, error, with_traceback=False)
-        _postpone(message, only_this_message=True)
+        _defer(message)
     except DeliveryPaused as error:
         _log.info("messages of kind %s to %s wait: %s", message.kind, message.receiver, error)
-        _postpone(message, pause=error.pause)
+        _pause(message, error.pause)
     except DomainError as error:
         # Usually there was no response. The cause names the fault, and a traceback would add nothing.
         _log_failure(message, error.__cause__ or error, with_traceback=False)
@@ -250,7 +287,7 @@ def deliver(message: Message) -> None:
         _postpone(message)
     else:
         _finish(message, DELIVERED)
-        if message.has_waited and is_for_external_server(message):
+        if (message.has_waited or message.is_immediate) and is_for_external_server(message):
             _note_recovery(message)
 
 
@@ -316,12 +353,31 @@ def _finish(message: Message, outcome: str) -> None:
 
 @transaction
 def _note_recovery(message: Message) -> None:
-    """Let new messages to the receiver be tried immediately again. Those that have failed keep their time."""
-    if _is_down(_find_oldest_pending(message.organization_id, message.receiver), clock.now()):
-        are_down = OutboxMessage.outcome.in_((FAILED, WAITING))
-        ids = _find_pending_ids(message.organization_id, message.receiver, are_down)
-        for some in _pending_batches(message.organization_id, ids):
-            count_changed(_UPDATE_BY_ID.where(some).values(outcome=None))
+    """Let new messages to the receiver be tried immediately again, and send those that only waited.
+
+    Those that have failed keep their time, unless a user sent this message and therefore expects an effect.
+    """
+    now, organization_id, receiver = clock.now(), message.organization_id, message.receiver
+    if not message.is_immediate and not _is_down(_find_oldest_pending(organization_id, receiver), now):
+        return
+    # Earlier ones may be under way, and later ones belong to an organization that has moved.
+    is_later = OutboxMessage.available_at.between(now + LEASE_DURATION, now + DELIVERY_TIMEOUT)
+    is_waiting, current = OutboxMessage.outcome == WAITING, OutboxMessage.available_at
+    of_failed = _value("available_at", now) if message.is_immediate else current
+    released = case((is_waiting, _value("available_at", now - _BEHIND)), else_=of_failed)
+    # MySQL assigns in the order of the columns: the first one sees the old outcome.
+    values = {
+        "available_at": case((is_later, released), else_=current),
+        "outcome": case((is_waiting, null()), else_=_value("outcome", RETRYING)),
+    }
+    are_held = OutboxMessage.outcome.in_((FAILED, WAITING, RETRYING))
+    ids = _find_pending_ids(organization_id, receiver, are_held)
+    for some in _pending_batches(organization_id, ids):
+        count_changed(_UPDATE_BY_ID.where(some, are_held).values(values))
+
+
+def _value(column: str, value: object) -> ColumnElement[Any]:
+    return literal(value, OutboxMessage.__table__.c[column].type)
 
 
 def _find_oldest_pending(organization_id: str, receiver: str) -> Any:
@@ -371,48 +427,67 @@ def _pending_batches(organization_id: str, ids: Sequence[UUID]) -> Iterator[Colu
 
 
 @transaction
-def _postpone(message: Message, *, pause: timedelta | None = None, only_this_message: bool = False) -> None:
-    """Postpone all messages of the receiver, or only this one, and give up those that would expire before.
+def _postpone(message: Message) -> None:
+    """Postpone the messages of the receiver, or only this one if a user sent it immediately."""
+    now = clock.now()
+    delay = retry_delay(message.attempts, _jitter.random())
+    if is_for_external_server(message):
+        oldest = _find_oldest_pending(message.organization_id, message.receiver)
+        # One of many new messages: the first delays would be as many attempts.
+        if oldest is not None and oldest.id != message.id and _is_down(oldest, now):
+            delay = max(delay, _PROBE_INTERVAL)
+    retry_at = now + delay
+    has_failed = (OutboxMessage.id == message.id) | OutboxMessage.outcome.in_((FAILED, RETRYING))
+    attempts = OutboxMessage.attempts
+    values = {
+        "available_at": case(
+            (has_failed, _value("available_at", retry_at + _BEHIND)), else_=_value("available_at", retry_at)
+        ),
+        "attempts": case((attempts < message.attempts, message.attempts), else_=attempts),
+        "outcome": case((has_failed, _value("outcome", FAILED)), else_=_value("outcome", WAITING)),
+    }
+    _reschedule(message, retry_at, values, only_this_message=message.is_immediate)
+
+
+@transaction
+def _defer(message: Message) -> None:
+    """Postpone only this message."""
+    retry_at = clock.now() + retry_delay(message.attempts, _jitter.random())
+    _reschedule(message, retry_at, {"available_at": retry_at, "outcome": None}, only_this_message=True)
+
+
+@transaction
+def _pause(message: Message, pause: timedelta) -> None:
+    """Let all messages of the receiver wait until the same time."""
+    now = clock.now()
+    # The next of fixed times, so that neither other workers nor new messages make those that wait wait longer.
+    end = now + pause - (now - _EPOCH) % pause
+    # The lease has counted this one.
+    attempts = case((OutboxMessage.id == message.id, message.attempts - 1), else_=OutboxMessage.attempts)
+    _reschedule(message, end, {"available_at": end, "attempts": attempts, "outcome": None})
+
+
+def _reschedule(
+    message: Message, retry_at: datetime, values: Mapping[str, Any], *, only_this_message: bool = False
+) -> None:
+    """Set the values of the receiver's messages that are due before, and give up those that would expire before.
 
     Messages that wait for longer already are not touched, so that each new one does not cost an update of all others.
     """
-    now, before = clock.now(), OutboxMessage.attempts
-    is_failure = pause is None and not only_this_message
-    if pause is None:
-        delay = retry_delay(message.attempts, _jitter.random())
-        if is_failure and is_for_external_server(message):
-            waiting = _find_oldest_pending(message.organization_id, message.receiver)
-            # One of many new messages: the first delays would be as many attempts.
-            if waiting is not None and waiting.id != message.id and _is_down(waiting, now):
-                delay = max(delay, _PROBE_INTERVAL)
-        retry_at = now + delay
-        attempts = case((OutboxMessage.attempts < message.attempts, message.attempts), else_=before)
-    else:
-        # The next of fixed times, so that neither other workers nor new messages make those that wait wait longer.
-        retry_at = now + pause - (now - _EPOCH) % pause
-        # The lease has counted this one.
-        attempts = case((OutboxMessage.id == message.id, message.attempts - 1), else_=before)
-    is_due_before = (OutboxMessage.available_at < retry_at) | (OutboxMessage.id == message.id)
-    values: dict[str, Any] = {"available_at": retry_at, "attempts": attempts, "outcome": None}
-    if is_failure:
-        has_failed = (OutboxMessage.id == message.id) | (OutboxMessage.outcome == FAILED)
-        for name, behind, other in (
-            ("available_at", retry_at + _BEHIND, retry_at),
-            ("outcome", FAILED, WAITING),
-        ):
-            of_type = OutboxMessage.__table__.c[name].type
-            values[name] = case((has_failed, literal(behind, of_type)), else_=literal(other, of_type))
+    is_due_before = OutboxMessage.available_at < retry_at
+    is_immediate = OutboxMessage.outcome.is_not_distinct_from(IMMEDIATE)
+    is_affected = (OutboxMessage.id == message.id) | (is_due_before & ~is_immediate)
     ids: Sequence[UUID] = [message.id]
     if not only_this_message:
-        ids = _find_pending_ids(message.organization_id, message.receiver, is_due_before)
+        ids = _find_pending_ids(message.organization_id, message.receiver, is_affected)
     given_up = 0
     for some in _pending_batches(message.organization_id, ids):
         given_up += count_changed(
             _UPDATE_BY_ID.where(some, OutboxMessage.expires_at <= retry_at).values(
-                done_at=now, outcome=GIVEN_UP
+                done_at=clock.now(), outcome=GIVEN_UP
             )
         )
-        count_changed(_UPDATE_BY_ID.where(some, is_due_before).values(values))
+        count_changed(_UPDATE_BY_ID.where(some, is_affected).values(values))
     if given_up:
         actor = Actor.system(message.organization_id, "outbox")
         after = {"kind": message.kind, "messages": given_up}

@@ -159,7 +159,9 @@ def require_public_addresses(
     if _is_allowed(target, allowed_hosts):
         return
     if not ip_addresses or not all(is_global_unicast(each) for each in ip_addresses):
-        raise OutgoingRequestBlocked("The URL must point to the public internet.")
+        raise OutgoingRequestBlocked(
+            "The URL must point to the public internet. The operator of this instance can allow other hosts."
+        )
 
 
 def _is_allowed(target: Target, allowed_hosts: Collection[str]) -> bool:

@@ -15,8 +15,9 @@ from app.models.audit import OutboxMessage
 from app.operations.audit import webhook_deliveries
 from app.operations.audit.webhook_publishing import clear_cached_subscriptions
 from app.operations.audit.webhooks import SignedWebhook, create_webhook
-from app.operations.store import clock, outbox
+from app.operations.store import audit, clock, outbox
 from app.operations.store.transactions import transaction
+from app.rules.actor import Actor
 from tests.support.https_server import reaching
 from tests.support.webhook_receiver import Receiver, receiving
 
@@ -61,6 +62,12 @@ def deliver(app: Flask) -> Callable[[], int]:
         return tried
 
     return run
+
+
+@transaction
+def occur(actor: Actor) -> None:
+    """Record an event that the webhook receives."""
+    audit.record(actor, "user.disabled", "user", "usr_x")
 
 
 def come_round() -> None:

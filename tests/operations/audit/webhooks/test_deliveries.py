@@ -14,7 +14,7 @@ from app.operations.audit import webhook_deliveries
 from app.operations.audit.webhook_deliveries import get_delivery, list_deliveries, redeliver, send_test
 from app.operations.audit.webhooks import SignedWebhook, create_webhook
 from app.rules.errors import NotFound, TooManyRequests
-from tests.operations.audit.webhooks.conftest import ago, change
+from tests.operations.audit.webhooks.conftest import ago, change, occur
 from tests.support.databases import Database
 from tests.support.https_server import Response
 from tests.support.webhook_receiver import Receiver
@@ -40,7 +40,7 @@ def test_retries_end_after_three_days(
     assert (found.status, found.next_attempt_at) == ("failed", None)
     receiver.act = Response
     again = redeliver(ada, hook.record.public_id, found.public_id)
-    assert again.status in {"pending", "retrying"}
+    assert (again.status, again.attempts, again.is_due) == ("pending", 1, True), "not tried since"
     assert deliver() == 1
     assert told(ada, hook).status == "delivered"
     first, second = receiver.heard
@@ -63,6 +63,23 @@ def test_redeliver_sends_again_and_makes_pending_due(
     redeliver(ada, hook.record.public_id, sent.public_id)
     assert deliver() == 1
     assert database.count("webhook_deliveries") == 1
+
+
+def test_manual_deliveries_are_sent_although_others_fail(
+    ada: Any, hook: SignedWebhook, receiver: Receiver, deliver: Deliver
+) -> None:
+    sent = send_test(ada, hook.record.public_id)
+    deliver()
+    receiver.act = lambda: Response(503)
+    occur(ada)
+    occur(ada)
+    redeliver(ada, hook.record.public_id, sent.public_id)
+    send_test(ada, hook.record.public_id)
+    assert deliver() == 3, "the second event waits with the first one"
+    change(OutboxMessage, available_at=ago(hours=-1))
+    receiver.act = Response
+    send_test(ada, hook.record.public_id)
+    assert deliver() == 5, "a test that is received shows that the endpoint is up"
 
 
 def test_delivery_that_is_sent_again_is_kept_while_it_is_retried(

@@ -33,11 +33,17 @@ from tests.support.webhook_receiver import Receiver
 
 pytestmark = pytest.mark.usefixtures("context")
 Deliver = Callable[[], int]
-OPERATIONS = Path(__file__).resolve().parents[4] / "app" / "operations"
+ROOT = Path(__file__).resolve().parents[4]
+OPERATIONS = ROOT / "app" / "operations"
 
 
 def types_told(actor: Any, hook: SignedWebhook) -> list[str]:
     return [one.event_type for one in list_deliveries(actor, hook.record.public_id).items]
+
+
+def fields_of(value: Any) -> Any:
+    """Return the fields of an object, in their order, without the values."""
+    return [(name, fields_of(each)) for name, each in value.items()] if isinstance(value, dict) else None
 
 
 def test_subscription_to_user_events_receives_only_these(
@@ -60,6 +66,10 @@ def test_subscription_to_user_events_receives_only_these(
     assert data["ip_address"] == ada.ip_address and data["truncated"] is False
     assert re.fullmatch(r"evt_[0-9a-z]{26}", data["id"])
     assert told[0]["timestamp"].endswith("Z")
+    for path in ("docs/webhooks.md", "templates/portal/webhooks/verifying.html"):
+        example = re.search(r'\{"type": "user.disabled".*?\}\}', (ROOT / path).read_text(), re.DOTALL)
+        assert example is not None
+        assert fields_of(json.loads(example[0])) == fields_of(told[0]), path
 
 
 def test_events_of_another_organization_are_not_sent(

@@ -28,7 +28,7 @@ from app.operations.mail import delivery
 from app.operations.organizations.organizations import update_organization
 from app.operations.store import outbox
 from app.rules.errors import Conflict
-from tests.operations.audit.webhooks.conftest import ago, change, come_round
+from tests.operations.audit.webhooks.conftest import ago, change, come_round, occur
 from tests.support.databases import Database
 from tests.support.https_server import Response
 from tests.support.mail_server import Mailbox, mail_server, mailing, plain
@@ -87,8 +87,8 @@ def test_failed_response_is_retried_and_other_events_wait(
 ) -> None:
     """Redirects are not followed, and the second attempt has the same ``webhook-id`` and body."""
     receiver.act = lambda: Response(status, headers={"Location": f"{receiver.server.base_url}/elsewhere"})
-    send_test(ada, hook.record.public_id)
-    send_test(ada, hook.record.public_id)
+    occur(ada)
+    occur(ada)
     assert deliver() == 1, "a receiver that fails is asked once, not once for each event"
     tried = next(one for one in list_deliveries(ada, hook.record.public_id).items if one.attempts)
     assert (tried.status, tried.response_status) == ("retrying", status)
@@ -195,7 +195,7 @@ def test_webhook_that_is_enabled_again_starts_without_pending_deliveries(
     """They wait up to an hour for their next attempt, and the webhook may be enabled before."""
     receiver.act = lambda: Response(500)
     for _ in range(2):
-        send_test(ada, hook.record.public_id)
+        occur(ada)
     deliver()
     update_webhook(ada, hook.record.public_id, {"status": "disabled"})
     assert {each.status for each in list_deliveries(ada, hook.record.public_id).items} == {"failed"}
