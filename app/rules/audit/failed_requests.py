@@ -113,7 +113,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     ("dpop_wrong_key", _("The DPoP proof used another key than the code or token is bound to."), _("Keep the key as long as the tokens bound to it.")),
     # Devices.
     ("device_code_unknown", _("The device code is unknown, was used, or belongs to another client."), _("Request a new device code.")),
-    ("device_code_expired", _("The device code has expired before a user entered it."), _("Request a new device code and show its user code.")),
+    ("device_code_expired", _("The device code has expired."), _("Request a new device code and show its user code.")),
     ("device_refused", _("The user denied the request."), _("This is not an error. The device can start again when the user wants to.")),
     ("device_too_fast", _("The device polled too often."), _("Wait for the interval between requests, and five seconds longer after each slow_down.")),
     ("device_too_many", _("The client has too many pending device codes."), _("Request a device code when a user wants to sign in, not in advance.")),
