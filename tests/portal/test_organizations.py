@@ -78,6 +78,29 @@ def test_suspended_organization_refuses_sign_ins_until_resumed(
     assert ada.get("/clients").status_code == 200
 
 
+def test_failure_in_a_suspended_organization_names_the_suspension(
+    make: Any, acme: Any, operator: Any
+) -> None:
+    client = make.machine(acme)
+    operator.submit("/organizations/acme/suspend")
+    app = operator.http.application
+    rejected = app.test_client().post(
+        "/oauth/token", data={"grant_type": "client_credentials"}, headers=client.basic
+    )
+    assert rejected.status_code == 401
+    with app.app_context():
+        app.extensions["failed_requests"].write_waiting()
+
+    operator.get("/portal/acme/logs")
+    assert "The organization is suspended" in operator.text and "Fix available" not in operator.text
+    operator.get(f"/portal/acme/logs?request_id={rejected.headers['X-Request-Id']}")
+    operator.follow()
+
+    assert "How to fix it 1 An instance administrator can resume it." in operator.text
+    assert re.search("What changed before it began .* suspended the organization", operator.text)
+    assert "playground?client=" not in operator.page.text
+
+
 def test_deletion_requires_id_and_can_be_restored(acme: Any, ada: Any, operator: Any) -> None:
     assert operator.send("/organizations/acme/delete", typed="acm").status_code == 400
     operator.send("/organizations/acme/delete", typed="acme")
