@@ -71,7 +71,8 @@ class RecentEvent(Struct, frozen=True):
 class Overview(Struct, frozen=True):
     """The current state of an organization. ``MAX_COUNT`` clients are that many or more.
 
-    ``has_tokens``: one was issued in the last day. ``has_colleague``: there is another administrator, or an invitation.
+    ``has_tokens``: one was issued in the last day. ``has_colleague``: there is another administrator, or an open
+    invitation.
     """
 
     clients: int
@@ -90,7 +91,9 @@ def get_overview(actor: Actor) -> Overview:
     here = actor.organization_id
     now = clock.now()
     owner = None if actor.has_permission("clients:read") else actor.user_id or _NO_USER
-    state = _STATE.first(organization_id=here, owner=owner, first_of_day=first_id_at(now - timedelta(days=1)))
+    state = _STATE.first(
+        organization_id=here, owner=owner, now=now, first_of_day=first_id_at(now - timedelta(days=1))
+    )
     return Overview(
         clients=state.clients,
         has_tokens=bool(state.has_tokens),
@@ -161,7 +164,15 @@ _STATE = CompiledQuery(
         _count(
             select(RoleAssignment.id).where(_here(RoleAssignment), RoleAssignment.role != MEMBER), 2
         ).label("administrators"),
-        exists().where(_here(Invitation)).label("has_invited"),
+        # The invitation that an administrator came by is used: only open ones are for a colleague.
+        exists()
+        .where(
+            _here(Invitation),
+            Invitation.used_at.is_(None),
+            Invitation.revoked_at.is_(None),
+            Invitation.expires_at > bindparam("now", type_=Invitation.expires_at.type),
+        )
+        .label("has_invited"),
     )
 )
 _NEWEST = (
