@@ -22,6 +22,7 @@ from sqlalchemy import (
     or_,
     select,
 )
+from sqlalchemy.orm import aliased
 
 from app.fast_path.compiled_query import CompiledQuery
 from app.models import user as user_model
@@ -48,7 +49,7 @@ _SOON = timedelta(days=7)
 
 
 class ExpiringSecret(Struct, frozen=True):
-    """A client secret that expires soon."""
+    """A client secret that expires soon, and was not replaced by a newer one."""
 
     client_id: str
     client_name: str
@@ -177,6 +178,7 @@ _STATE = CompiledQuery(
 )
 _NEWEST = (
     select(
+        Credential.id,
         Credential.client_id,
         Credential.name,
         Credential.expires_at,
@@ -187,6 +189,16 @@ _NEWEST = (
     .order_by(Credential.id.desc())
     .limit(_NEWEST_SECRETS)
     .subquery()
+)
+_NEWER = aliased(Credential)
+# A newer secret that is valid for longer replaces one that was not used since.
+_IS_REPLACED = exists().where(
+    _here(_NEWER),
+    _NEWER.client_id == _NEWEST.c.client_id,
+    _NEWER.id > _NEWEST.c.id,
+    _NEWER.revoked_at.is_(None),
+    or_(_NEWER.expires_at.is_(None), _NEWER.expires_at > _NEWEST.c.expires_at),
+    or_(_NEWEST.c.last_used_at.is_(None), _NEWEST.c.last_used_at < _NEWER.created_at),
 )
 _EXPIRING_SECRETS = CompiledQuery(
     select(
@@ -201,6 +213,7 @@ _EXPIRING_SECRETS = CompiledQuery(
         _NEWEST.c.revoked_at.is_(None),
         _NEWEST.c.expires_at > bindparam("now", type_=Credential.expires_at.type),
         _NEWEST.c.expires_at < bindparam("soon", type_=Credential.expires_at.type),
+        ~_IS_REPLACED,
         Client.status != DELETED,
         _is_visible_client(),
     )
