@@ -69,6 +69,8 @@ def test_suspended_organization_refuses_sign_ins_until_resumed(
     assert ada.get("/clients").status_code == 303
     operator.get("/portal/acme")
     assert "This organization is suspended" in operator.text
+    assert "Nothing needs" not in operator.text and "All clear" not in operator.text
+    assert '<a href="/portal/root/organizations/acme" id="resume">' in operator.page.text
 
     operator.get("/organizations/acme")
     operator.send("/organizations/acme", resume="1")
