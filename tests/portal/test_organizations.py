@@ -108,6 +108,7 @@ def test_deletion_requires_id_and_can_be_restored(acme: Any, ada: Any, operator:
     operator.send("/organizations/acme/delete", typed="acme")
     operator.follow()
     assert "Organization deleted" in operator.text
+    assert re.search(r"Data will be purged \d+ \w+ \d{4}", operator.text)
     assert ada.get("").status_code == 404
 
     operator.send("/organizations/acme", restore="1")
