@@ -44,7 +44,16 @@ def test_creation_without_administrator_opens_organization(operator: Any) -> Non
     operator.send("/organizations/new", name="Globex Corporation")
     operator.follow()
 
-    assert "globex-corporation" in operator.text
+    assert "globex-corporation" in operator.text and "also named" not in operator.text
+    assert "This organization has no administrator yet. Add an administrator" in operator.text
+    assert operator.get("/portal/globex-corporation/administrators/new").status_code == 200
+
+
+def test_creation_names_the_id_if_another_organization_has_the_name(acme: Any, operator: Any) -> None:
+    operator.submit("/organizations/new", name="Acme", email="hank@globex.example")
+
+    assert "Another organization is also named Acme. The ID of this one is acme-2 ." in operator.text
+    assert "has no administrator" not in operator.text
 
 
 def test_invalid_values_show_errors_at_their_fields(operator: Any) -> None:
