@@ -104,5 +104,9 @@ if (entered?.unsaved && entered.account === account) {
     else field.value = value;
     field.dispatchEvent(new Event("input", { bubbles: true }));
   }
-  if (form) document.getElementById("restored").hidden = false;
+  if (form) {
+    const { content } = document.getElementById("restored");
+    content.firstElementChild.setAttribute("role", "status");
+    document.getElementById("restored").replaceWith(content);
+  }
 }

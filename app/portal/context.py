@@ -273,6 +273,7 @@ def layout_variables(organization: OrganizationSnapshot | None, actor: Actor | N
     groups = (
         navigation(organization, actor, request.path, counts=_counts(actor)) if organization and actor else []
     )
+    acts_from_root = bool(organization and actor and actor.home_organization_id != organization.id)
     return {
         "organization": organization,
         "navigation": groups,
@@ -290,7 +291,8 @@ def layout_variables(organization: OrganizationSnapshot | None, actor: Actor | N
         }
         if actor and home
         else None,
-        "acts_from_root": bool(organization and actor and actor.home_organization_id != organization.id),
+        "acts_from_root": acts_from_root,
+        "can_resume": bool(acts_from_root and home and "organizations:write" in home.permissions),
         "switch_url": "/portal",
         "version": VERSION,
     }

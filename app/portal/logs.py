@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import date, datetime, time, timedelta
 from typing import Any
 
@@ -18,11 +18,11 @@ from app.operations.audit.audit_events import (
     list_audit_events,
 )
 from app.portal.context import PageResponse, PortalContext, portal_page, sent_filters
-from app.portal.labels import AUDIT_ACTIONS, TARGET_TYPES
+from app.portal.labels import AUDIT_ACTIONS, TARGET_TYPES, WEBHOOK_DISABLED_REASONS
 from app.portal.setting_texts import SETTING_LABELS
 from app.rules.errors import NotFound
 from app.web.downloads import download
-from app.web.languages import page_time_zone
+from app.web.languages import lazy_gettext, page_time_zone
 
 _EXACT = ("action", "actor", "target", "ip_address", "request_id")
 _DAYS = ("since", "until")
@@ -32,6 +32,11 @@ _COLUMNS = (
     *("actor_type", "actor_id", "actor_label", "actor_organization_id", "target_type", "target_id"),
     *("before", "after", "ip_address", "request_id"),
 )
+# The labels of the fields and of the values that an action changes.
+_LABELS: Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]] = {
+    "settings.updated": (SETTING_LABELS, {}),
+    "webhook.disabled": ({"because": lazy_gettext("Reason")}, WEBHOOK_DISABLED_REASONS),
+}
 # A spreadsheet treats text that begins like this as a formula.
 _FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")
 
@@ -57,13 +62,15 @@ def audit_event(context: PortalContext, event_id: str) -> PageResponse:
     """Show who did what, when and from where, and each changed field."""
     event = get_audit_event(context.actor, event_id)
     target = find_target_names(context.actor, [event]).get(event.id)
+    field_labels, value_labels = _LABELS.get(event.action, ({}, {}))
     return context.render(
         "portal/audit/event.html",
         event=event,
         target=target,
         actions=AUDIT_ACTIONS,
         target_types=TARGET_TYPES,
-        setting_labels=SETTING_LABELS,
+        field_labels=field_labels,
+        value_labels=value_labels,
     )
 
 

@@ -111,11 +111,15 @@ def new_organization(context: PortalContext) -> PageResponse:
         with form.show_errors(InvalidInput, Conflict, fields=names):
             created = create_organization(context.actor, form.values())
             page, new = f"/organizations/{created.organization.slug}", created.invitation
+            shares_name = created.shares_name or None
             if new is None:
-                return context.done(page, "organization-created")
+                return context.done(
+                    page, "organization-created", shares_name=shares_name, has_no_administrator=True
+                )
             return context.done(
                 page,
                 "organization-created",
+                shares_name=shares_name,
                 kind="invitation",
                 name=new.invitation.email,
                 link=new.link,

@@ -60,7 +60,7 @@ _POSSESSIONS = ("The client secret", "The client assertion", "The client metadat
 _MAX_SHOWN = 5
 _MAX_READ = 25
 # Consents and tokens of users are about a client too, but change nothing for its requests.
-_CHANGES = ("client.", "client_access.", "credential.", "settings.")
+_CHANGES = ("client.", "client_access.", "credential.", "organization.", "settings.")
 _BEFORE = timedelta(hours=24)
 
 
@@ -255,7 +255,7 @@ def _entry(
         recent=recent,
         events=_events_before(context, entry),
         actions=AUDIT_ACTIONS,
-        may_try=client is not None and may_try(actor, client),
+        may_try=client is not None and context.organization.is_active and may_try(actor, client),
         setting=_SETTINGS.get(entry.cause),
         error=error,
     )
@@ -275,14 +275,14 @@ def _title(entry: FailedRequestRecord) -> str:
 
 
 def _events_before(context: PortalContext, entry: FailedRequestRecord) -> list[AuditRecord] | None:
-    """Return what changed in the client and the settings before the cause began, or None without permission."""
+    """Return what changed in the client and its organization before the cause began, or None without permission."""
     if not context.actor.has_permission("audit:read"):
         return None
     began = entry.similar_since or entry.at
     period = {"since": (began - _BEFORE).isoformat(), "until": began.isoformat()}
     found = [
         event
-        for about in ({"target": entry.client_id}, {"action": "settings.updated"})
+        for about in ({"target": entry.client_id}, {"action": "settings.updated"}, {"action": "organization"})
         for event in list_audit_events(context.actor, PageRequest(_MAX_READ), filters=period | about).items
         if event.action.startswith(_CHANGES)
     ]

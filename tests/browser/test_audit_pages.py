@@ -11,6 +11,8 @@ from app.operations.clients.clients import update_client
 from tests.factories import Factory
 from tests.support.browser import NARROW, check, sign_in, watched
 
+TOPS = "fields => fields.map(one => Math.round(one.getBoundingClientRect().top))"
+
 pytestmark = [pytest.mark.live, pytest.mark.browser]
 
 
@@ -39,3 +41,9 @@ def test_change_is_found_and_log_is_exported(chromium: Any, live_server: Any, sc
         assert page.inner_text("#changes tbody th") == "name"
         assert "Orchard" in page.inner_text("#changes") and "Meadow" in page.inner_text("#changes")
         check(page, audited=False)
+        # Side by side, a longer hint moves neither its label nor its input.
+        page.set_viewport_size({"width": 1300, "height": 900})
+        page.goto(f"{live_server.url}/portal/{acme.slug}/audit?actor=x")
+        for part in ("label", "input"):
+            tops = page.eval_on_selector_all(f"#audit-filters .field > {part}", TOPS)
+            assert len(set(tops[:3])) == 1 and len(set(tops)) == 3, tops

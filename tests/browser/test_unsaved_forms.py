@@ -30,15 +30,15 @@ def test_form_has_what_was_entered_before_the_session_ended(pages: Any, make: Fa
 
     send()
     sign_in(page, developer.email)
-    assert page.is_visible("#restored")
+    assert page.is_visible("#not-saved")
     assert page.input_value("#name") == "Shop"
     assert page.input_value("#redirect_uris") == "https://shop.example/cb\nhttps://shop.example/cb2"
     page.reload()
-    assert page.is_hidden("#restored") and page.input_value("#name") == ""
+    assert page.is_hidden("#not-saved") and page.input_value("#name") == ""
 
     send()
     sign_in(page, other.email)
-    assert page.is_hidden("#restored") and page.input_value("#name") == ""
+    assert page.is_hidden("#not-saved") and page.input_value("#name") == ""
     assert page.evaluate("sessionStorage.length") == 0
 
     page.goto(f"{pages.base}/portal/{acme.slug}/inspect")

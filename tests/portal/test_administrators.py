@@ -39,6 +39,7 @@ def test_unknown_email_is_invited_and_link_is_shown_once(ada: Any) -> None:
     link = re.search(r"https?://[^<]+/organizations/acme/invite/gth_iv_[A-Za-z0-9_-]+", answer.text)
     assert link and answer.headers["Cache-Control"] == "no-store"
     assert link[0] not in ada.get("/administrators").text
+    assert "If the person has not joined yet, invite them again" in ada.text
     assert "new@acme.example" in ada.text
 
 

@@ -44,7 +44,16 @@ def test_creation_without_administrator_opens_organization(operator: Any) -> Non
     operator.send("/organizations/new", name="Globex Corporation")
     operator.follow()
 
-    assert "globex-corporation" in operator.text
+    assert "globex-corporation" in operator.text and "also named" not in operator.text
+    assert "This organization has no administrator yet. Add an administrator" in operator.text
+    assert operator.get("/portal/globex-corporation/administrators/new").status_code == 200
+
+
+def test_creation_names_the_id_if_another_organization_has_the_name(acme: Any, operator: Any) -> None:
+    operator.submit("/organizations/new", name="Acme", email="hank@globex.example")
+
+    assert "Another organization is also named Acme. The ID of this one is acme-2 ." in operator.text
+    assert "has no administrator" not in operator.text
 
 
 def test_invalid_values_show_errors_at_their_fields(operator: Any) -> None:
@@ -69,6 +78,8 @@ def test_suspended_organization_refuses_sign_ins_until_resumed(
     assert ada.get("/clients").status_code == 303
     operator.get("/portal/acme")
     assert "This organization is suspended" in operator.text
+    assert "Nothing needs" not in operator.text and "All clear" not in operator.text
+    assert '<a href="/portal/root/organizations/acme" id="resume">' in operator.page.text
 
     operator.get("/organizations/acme")
     operator.send("/organizations/acme", resume="1")
@@ -78,11 +89,35 @@ def test_suspended_organization_refuses_sign_ins_until_resumed(
     assert ada.get("/clients").status_code == 200
 
 
+def test_failure_in_a_suspended_organization_names_the_suspension(
+    make: Any, acme: Any, operator: Any
+) -> None:
+    client = make.machine(acme)
+    operator.submit("/organizations/acme/suspend")
+    app = operator.http.application
+    rejected = app.test_client().post(
+        "/oauth/token", data={"grant_type": "client_credentials"}, headers=client.basic
+    )
+    assert rejected.status_code == 401
+    with app.app_context():
+        app.extensions["failed_requests"].write_waiting()
+
+    operator.get("/portal/acme/logs")
+    assert "The organization is suspended" in operator.text and "Fix available" not in operator.text
+    operator.get(f"/portal/acme/logs?request_id={rejected.headers['X-Request-Id']}")
+    operator.follow()
+
+    assert "How to fix it 1 An instance administrator can resume it." in operator.text
+    assert re.search("What changed before it began .* suspended the organization", operator.text)
+    assert "playground?client=" not in operator.page.text
+
+
 def test_deletion_requires_id_and_can_be_restored(acme: Any, ada: Any, operator: Any) -> None:
     assert operator.send("/organizations/acme/delete", typed="acm").status_code == 400
     operator.send("/organizations/acme/delete", typed="acme")
     operator.follow()
     assert "Organization deleted" in operator.text
+    assert re.search(r"Data will be purged \d+ \w+ \d{4}", operator.text)
     assert ada.get("").status_code == 404
 
     operator.send("/organizations/acme", restore="1")

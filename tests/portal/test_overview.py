@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
+
+from app.operations.store.usage_counters import counters
 
 
 def test_new_organization_has_a_checklist(ada: Any) -> None:
@@ -23,13 +26,21 @@ def test_checklist_disappears_when_done(make: Any, acme: Any, ada: Any) -> None:
     assert "Newest clients" in ada.text and "Tokens issued" in ada.text
 
 
-def test_expiring_secret_needs_attention(make: Any, acme: Any, ada: Any) -> None:
-    client = make.client(acme)
+def test_expiring_secret_needs_attention_if_it_is_used_after_its_replacement(
+    make: Any, acme: Any, ada: Any
+) -> None:
+    client = make.machine(acme, name="Batch")
     ada.send(f"/clients/{client.client_id}/credentials/new", name="next", others="retire")
+    assert "Nothing needs your attention." in ada.get("").text
 
-    ada.get("")
+    form = {"grant_type": "client_credentials"}
+    app = ada.http.application
+    assert app.test_client().post("/oauth/token", data=form, headers=client.basic).status_code == 200
+    with app.app_context():
+        counters.flush()
 
-    assert "Needs attention" in ada.text and "Orchard" in ada.text
+    assert "1 thing needs your attention." in ada.get("").text
+    assert re.search("Secret .* of Batch expires .* Last used", ada.text)
 
 
 def test_recent_changes_require_audit_permission(acme: Any, ada: Any, portal_user: Any) -> None:

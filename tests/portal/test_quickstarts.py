@@ -119,6 +119,23 @@ def test_values_cannot_end_their_strings(acme: Any, make: Any) -> None:
             assert '"a\'b$(id)`id`"' in snippet.code
 
 
+def test_device_script_waits_longer_after_each_slow_down(acme: Any, make: Any, tmp_path: Path) -> None:
+    client = make.client(acme, type="device", redirect_uris=[], scopes=["openid"])
+    snippet = quickstart_snippet(client.registered.client, "curl", issuer=acme.issuer)
+    assert snippet is not None
+    (tmp_path / "1").write_text('{"device_code":"d","verification_uri_complete":"u","interval":7}')
+    for number, error in enumerate(("authorization_pending", "slow_down", "slow_down", "access_denied"), 2):
+        (tmp_path / str(number)).write_text(f'{{"error":"{error}"}}')
+    # The programs of the script: one returns the next response, the other notes the pause.
+    stubs = {"curl": "echo >>asked; cat $(grep -c '' asked)", "sleep": 'echo "$1" >>pauses'}
+    for name, line in stubs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
+        (tmp_path / name).chmod(0o755)
+    path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    subprocess.run(["sh", "-c", snippet.code], cwd=tmp_path, env=path, check=True, timeout=60)
+    assert (tmp_path / "pauses").read_text().split() == ["7", "7", "12", "17"]
+
+
 def test_page_learns_of_the_first_token(ada: Any, acme: Any, make: Any, app: Any) -> None:
     client = make.client(acme, type="machine", redirect_uris=[], scopes=["orders:read"])
     path = f"/clients/{client.client_id}/quickstart"

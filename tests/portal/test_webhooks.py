@@ -14,10 +14,13 @@ from sqlalchemy import update
 
 from app.extensions import db
 from app.models.audit import Webhook, WebhookDelivery
+from app.operations.audit.webhooks import disable_gone_webhook
 from app.operations.store.outgoing_http import ServerUnreachable
 from app.portal.labels import EVENT_GROUPS
 from app.rules.audit.events import ALL_EVENTS, GROUPS
 from app.rules.audit.webhooks import sign_message
+from app.rules.identifiers import parse_public_id
+from tests.factories import Factory
 from tests.support.databases import Database
 
 URL = "https://hooks.example/in"
@@ -140,17 +143,26 @@ def test_error_of_delivery_is_in_the_language_of_the_page(
     assert shown in ada.text
 
 
-def test_disabled_webhook_shows_reason_and_sends_no_test(app: Flask, ada: Any) -> None:
+def test_disabled_webhook_shows_reason_and_sends_no_test(
+    app: Flask, make: Factory, acme: Any, ada: Any
+) -> None:
     webhook = added(ada)
     ada.send(f"/webhooks/{webhook}/test")
     ada.follow()
     delivery = re.search(r"dlv_[0-9a-z]{26}", ada.page.text)
     assert delivery and "The webhook is disabled." not in ada.text
-    change(app, Webhook, status="disabled", disabled_because="failing")
+    with app.app_context():
+        disable_gone_webhook(make.system(acme), parse_public_id("whk", webhook))
     ada.get(f"/webhooks/{webhook}/deliveries/{delivery[0]}")
     assert "The webhook is disabled. Enable it to resend this event." in ada.text
+    reason = "The receiver responded with 410 Gone."
     ada.get(f"/webhooks/{webhook}")
-    assert "Deliveries failed for several days." in ada.text and "Send a test event" not in ada.text
+    assert reason in ada.text and "Send a test event" not in ada.text
+    page = ada.get("/audit?action=webhook.disabled")
+    [event] = re.findall(r"/audit/evt_\w+", page.text)
+    ada.get(event)
+    assert f"Reason because not set {reason} gone" in ada.text
+    ada.get(f"/webhooks/{webhook}")
     page = ada.send(f"/webhooks/{webhook}/test")
     assert page.status_code == 409 and "disabled" in ada.text
 

@@ -348,11 +348,12 @@ def _find_cause(rejected: RejectedRequest, client: ClientSnapshot) -> Cause:
         return Cause(
             "wrong_organization", f"…/organizations/{rejected.path_organization}", (organization.issuer,)
         )
+    if not organization.is_active:
+        return Cause("organization_suspended")
     if client.is_blocked:
         return Cause("client_blocked", "the client is blocked")
     if not client.is_active:
-        what = "client" if organization.is_active else "organization"
-        return Cause("client_disabled", f"the {what} is not active")
+        return Cause("client_disabled", "the client is not active")
     if rejected.cause is not None:
         return rejected.cause
     if rejected.error == "invalid_client" and rejected.auth_method is not None:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec import Struct
-from sqlalchemy import String, func, literal, or_, select, update
+from sqlalchemy import Select, String, func, literal, or_, select, update
 
 from app.extensions import db
 from app.fast_path import cache_invalidation
@@ -19,7 +19,7 @@ from app.operations.mail.notices import email_administrators
 from app.operations.sign_in.actor_access import enter_organization
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import audit, clock, keyring
-from app.operations.store.rows import Page, PageRequest, make_record, read_page
+from app.operations.store.rows import Page, PageRequest, count_rows, make_record, read_page
 from app.operations.store.text_search import contains_part, searched_part
 from app.operations.store.transactions import (
     count_changed,
@@ -167,10 +167,14 @@ class OrganizationRecord(Struct, frozen=True):
 
 
 class CreatedOrganization(Struct, frozen=True):
-    """The new organization, and the invitation of its first administrator if one was requested."""
+    """The new organization, and the invitation of its first administrator if one was requested.
+
+    ``shares_name``: another organization that is not deleted has the same name.
+    """
 
     organization: OrganizationRecord
     invitation: NewInvitation | None
+    shares_name: bool
 
 
 class UpdatedOrganization(Struct, frozen=True):
@@ -210,7 +214,14 @@ def create_organization(actor: Actor, fields: Mapping[str, Any]) -> CreatedOrgan
         invitation = create_invitation(
             inside, free[0], email=wanted.admin_email, name=wanted.admin_name, role="admin"
         )
-    return CreatedOrganization(_record(_row(Organization.id == organization_id)), invitation)
+    shares_name = count_rows(_others_of_same_name(organization_id, wanted.name), 1) > 0
+    return CreatedOrganization(_record(_row(Organization.id == organization_id)), invitation, shares_name)
+
+
+def _others_of_same_name(organization_id: str, name: str) -> Select[Any]:
+    return select(Organization.id).where(
+        Organization.id != organization_id, Organization.name == name, Organization.status != DELETED
+    )
 
 
 @read

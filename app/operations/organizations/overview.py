@@ -22,6 +22,7 @@ from sqlalchemy import (
     or_,
     select,
 )
+from sqlalchemy.orm import aliased
 
 from app.fast_path.compiled_query import CompiledQuery
 from app.models import user as user_model
@@ -48,7 +49,7 @@ _SOON = timedelta(days=7)
 
 
 class ExpiringSecret(Struct, frozen=True):
-    """A client secret that expires soon."""
+    """A client secret that expires soon, and was not replaced by a newer one."""
 
     client_id: str
     client_name: str
@@ -71,7 +72,8 @@ class RecentEvent(Struct, frozen=True):
 class Overview(Struct, frozen=True):
     """The current state of an organization. ``MAX_COUNT`` clients are that many or more.
 
-    ``has_tokens``: one was issued in the last day. ``has_colleague``: there is another administrator, or an invitation.
+    ``has_tokens``: one was issued in the last day. ``has_colleague``: there is another administrator, or an open
+    invitation.
     """
 
     clients: int
@@ -90,7 +92,9 @@ def get_overview(actor: Actor) -> Overview:
     here = actor.organization_id
     now = clock.now()
     owner = None if actor.has_permission("clients:read") else actor.user_id or _NO_USER
-    state = _STATE.first(organization_id=here, owner=owner, first_of_day=first_id_at(now - timedelta(days=1)))
+    state = _STATE.first(
+        organization_id=here, owner=owner, now=now, first_of_day=first_id_at(now - timedelta(days=1))
+    )
     return Overview(
         clients=state.clients,
         has_tokens=bool(state.has_tokens),
@@ -161,11 +165,20 @@ _STATE = CompiledQuery(
         _count(
             select(RoleAssignment.id).where(_here(RoleAssignment), RoleAssignment.role != MEMBER), 2
         ).label("administrators"),
-        exists().where(_here(Invitation)).label("has_invited"),
+        # The invitation that an administrator came by is used: only open ones are for a colleague.
+        exists()
+        .where(
+            _here(Invitation),
+            Invitation.used_at.is_(None),
+            Invitation.revoked_at.is_(None),
+            Invitation.expires_at > bindparam("now", type_=Invitation.expires_at.type),
+        )
+        .label("has_invited"),
     )
 )
 _NEWEST = (
     select(
+        Credential.id,
         Credential.client_id,
         Credential.name,
         Credential.expires_at,
@@ -176,6 +189,16 @@ _NEWEST = (
     .order_by(Credential.id.desc())
     .limit(_NEWEST_SECRETS)
     .subquery()
+)
+_NEWER = aliased(Credential)
+# A newer secret that is valid for longer replaces one that was not used since.
+_IS_REPLACED = exists().where(
+    _here(_NEWER),
+    _NEWER.client_id == _NEWEST.c.client_id,
+    _NEWER.id > _NEWEST.c.id,
+    _NEWER.revoked_at.is_(None),
+    or_(_NEWER.expires_at.is_(None), _NEWER.expires_at > _NEWEST.c.expires_at),
+    or_(_NEWEST.c.last_used_at.is_(None), _NEWEST.c.last_used_at < _NEWER.created_at),
 )
 _EXPIRING_SECRETS = CompiledQuery(
     select(
@@ -190,6 +213,7 @@ _EXPIRING_SECRETS = CompiledQuery(
         _NEWEST.c.revoked_at.is_(None),
         _NEWEST.c.expires_at > bindparam("now", type_=Credential.expires_at.type),
         _NEWEST.c.expires_at < bindparam("soon", type_=Credential.expires_at.type),
+        ~_IS_REPLACED,
         Client.status != DELETED,
         _is_visible_client(),
     )

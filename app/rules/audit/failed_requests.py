@@ -27,10 +27,11 @@ MAX_VALUE_LENGTH = 500
 
 
 class Explanation(Struct, frozen=True):
-    """An explanation of one sentence, and one about how developers of the client can fix the problem."""
+    """An explanation of one sentence, and one about how to fix the problem, in the app unless ``is_in_app`` is False."""
 
     what: str
     fix: str
+    is_in_app: bool = True
 
 
 # fmt: off
@@ -47,7 +48,8 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     ("http_behind_proxy", _("The request used plain http, or a proxy did not forward that it used https."), _("Use https. Behind a proxy, have it send X-Forwarded-Proto and set GATEHOUSE_PROXY_HOPS to the number of proxies.")),
     # Client authentication.
     ("wrong_organization", _("The client used the endpoints of another organization."), _("Configure the client with its own issuer.")),
-    ("client_disabled", _("The client, or its organization, is disabled."), _("An administrator can enable it on the page of the client or organization.")),
+    ("client_disabled", _("The client is disabled."), _("An administrator can enable it on the client's page.")),
+    ("organization_suspended", _("The organization is suspended."), _("An instance administrator can resume it.")),
     ("client_blocked", _("An administrator of the organization blocked the client."), _("An administrator can unblock it on the client's page under Access.")),
     ("credentials_missing", _("The client is confidential but did not authenticate."), _("Authenticate with the method that is registered for the client.")),
     ("auth_method_mismatch", _("The client used another authentication method than the registered one."), _("Change the configuration of the client, or the registered method in its settings under Advanced.")),
@@ -113,7 +115,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     ("dpop_wrong_key", _("The DPoP proof used another key than the code or token is bound to."), _("Keep the key as long as the tokens bound to it.")),
     # Devices.
     ("device_code_unknown", _("The device code is unknown, was used, or belongs to another client."), _("Request a new device code.")),
-    ("device_code_expired", _("The device code has expired before a user entered it."), _("Request a new device code and show its user code.")),
+    ("device_code_expired", _("The device code has expired."), _("Request a new device code and show its user code.")),
     ("device_refused", _("The user denied the request."), _("This is not an error. The device can start again when the user wants to.")),
     ("device_too_fast", _("The device polled too often."), _("Wait for the interval between requests, and five seconds longer after each slow_down.")),
     ("device_too_many", _("The client has too many pending device codes."), _("Request a device code when a user wants to sign in, not in advance.")),
@@ -122,7 +124,12 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
 )
 # fmt: on
 
-CAUSES: dict[str, Explanation] = {code: Explanation(what, fix) for code, what, fix in _ROWS}
+# An administrator fixes these, and the app cannot.
+_NOT_IN_APP = frozenset({"client_disabled", "organization_suspended", "client_blocked", "access_not_granted"})
+
+CAUSES: dict[str, Explanation] = {
+    code: Explanation(what, fix, is_in_app=code not in _NOT_IN_APP) for code, what, fix in _ROWS
+}
 
 # The cause of an error that names none, by error code.
 CAUSES_BY_ERROR: dict[str, str] = {

@@ -42,13 +42,25 @@ _FLOWS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "logout": ((_("Sign in"), _("Token"), _("Sign out"), _("Return")), _("Return")),
     "register": ((_("Register"), *_CODE_FLOW[:4]), _("Register")),
 }
-# Users get further than the first step before these.
-_LATER_STEPS = {
+# The step that stopped the request, where it is not that of the endpoint.
+_STOPPING_STEPS = {
     "login_required": "Sign in",
     "interaction_required": "Consent",
     "user_refused": "Consent",
     "device_refused": "Consent",
-    "client_blocked": "Authorize",
+}
+# The last step before the request that is known to be done. Other causes say nothing about the steps before.
+_KNOWN_STEPS: Mapping[str, str] = {
+    **dict.fromkeys(("device_too_fast", "device_code_expired"), "Device code"),
+    **dict.fromkeys(
+        (
+            *("code_reused", "code_expired", "redirect_uri_mismatch"),
+            *("pkce_missing", "verifier_mismatch", "verifier_unexpected", "dpop_wrong_key"),
+            *("grant_ended", "refresh_expired", "refresh_reuse", "scope_beyond_token"),
+            *("token_not_own", "introspection_not_allowed"),
+        ),
+        "Token",
+    ),
 }
 # Without a redirect URI that matches, the user is not sent back to the client.
 _SHOWN_TO_USER = frozenset({"redirect_uri_missing", "redirect_uri_not_registered"})
@@ -121,7 +133,7 @@ code_challenge_method=S256"""
 
 
 class FlowStep(Struct, frozen=True):
-    """One step of the flow. ``state`` is DONE, STOPPED or PENDING."""
+    """One step of the flow. ``state`` is DONE, STOPPED, PENDING or, before the stop, UNKNOWN."""
 
     label: str
     state: str
@@ -147,14 +159,20 @@ def flow_steps(endpoint: str, grant_type: str | None, cause: str) -> tuple[FlowS
     """Return the steps of the flow that the request was part of, and which one it stopped at."""
     key = grant_type if endpoint == "token" and grant_type in _FLOWS else endpoint
     labels, stopped = _FLOWS.get(key or "", ((endpoint.capitalize(),), endpoint.capitalize()))
-    later = _LATER_STEPS.get(cause)
-    if later in labels and labels.index(later) > labels.index(stopped):
-        stopped = later
+    known = labels.index(_KNOWN_STEPS[cause]) if _KNOWN_STEPS.get(cause) in labels else -1
+    if _STOPPING_STEPS.get(cause) in labels:
+        stopped = _STOPPING_STEPS[cause]
+        known = labels.index(stopped)
     at = labels.index(stopped)
-    return tuple(
-        FlowStep(label, DONE if number < at else STOPPED if number == at else PENDING)
-        for number, label in enumerate(labels)
-    )
+    return tuple(FlowStep(label, _state(number, at, known)) for number, label in enumerate(labels))
+
+
+def _state(number: int, stopped: int, known: int) -> str:
+    if number == stopped:
+        return STOPPED
+    if number > stopped:
+        return PENDING
+    return DONE if number <= known else UNKNOWN
 
 
 def check_parameters(

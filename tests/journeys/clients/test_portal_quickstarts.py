@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from app.operations.clients.clients import update_client
 from tests.factories import Factory, MadeClient, MadeUser
 from tests.journeys.clients.quickstart import NODE_MODULES, PYTHON, listening
 from tests.support import process
@@ -154,12 +155,17 @@ def test_curl_quickstart_signs_a_user_in(node_server: LiveServer, tmp_path: Path
     printed.check_first_token()
 
 
-def test_curl_quickstart_rejects_another_state(node_server: LiveServer, tmp_path: Path) -> None:
+def test_curl_quickstart_rejects_another_state_and_an_error(node_server: LiveServer, tmp_path: Path) -> None:
     printed = Printed(node_server, tmp_path, "web", "curl")
     with printed.running() as program:
         printed.read_url(program)
         output, _ = program.communicate(f"{printed.redirect_uri}?code=x&state=y\n", timeout=60)
         assert program.returncode == 1 and "another state" in output
+    with printed.running() as program:
+        state = parse_qs(urlsplit(printed.read_url(program)).query)["state"][0]
+        denied = f"{printed.redirect_uri}?error=access_denied&state={state}"
+        output, _ = program.communicate(f"{denied}\n", timeout=60)
+        assert program.returncode == 1 and output.endswith(f"The sign-in failed: {denied}\n"), output
 
 
 @pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post"])
@@ -188,6 +194,27 @@ def test_device_quickstart_signs_in(node_server: LiveServer, tmp_path: Path, lan
         assert program.returncode == 0, output
     assert "gth_at_" in output, output
     printed.check_first_token()
+
+
+@pytest.mark.parametrize(
+    ("kind", "task", "language"),
+    [("device", "device", "curl"), ("device", "device", "python"), ("machine", "service", "python")],
+)
+def test_quickstart_shows_why_its_first_request_was_rejected(
+    node_server: LiveServer, tmp_path: Path, kind: str, task: str, language: str
+) -> None:
+    scopes = {"scopes": ["orders:read", "orders:write"]}
+    printed = Printed(node_server, tmp_path, task, language, type=kind, **scopes)
+    with node_server.app.app_context():
+        update_client(
+            Factory(node_server.app).system(printed.organization),
+            printed.client.client_id,
+            {"scopes": ["orders:read"]},
+        )
+    with printed.running() as program:
+        output, _ = program.communicate(timeout=60)
+        assert program.returncode == 1, output
+    assert "one of these scopes" in output and len(output.splitlines()) == 1, output
 
 
 @pytest.mark.browser

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.operations.organizations.overview import get_overview
-from app.operations.users.invitations import create_invitation
+from app.operations.users.invitations import accept_invitation, create_invitation
 from app.rules.errors import Forbidden
 
 
@@ -43,16 +43,18 @@ def test_overview_of_a_developer_counts_only_own_clients_and_tokens(context: Any
     assert (state(developer), state(make.actor(acme))) == ((1, False), (2, True))
 
 
-def test_a_second_administrator_or_an_invitation_is_a_colleague(context: Any, make: Any) -> None:
-    alone, pair, inviting = (make.organization() for _ in range(3))
+def test_a_second_administrator_or_an_open_invitation_is_a_colleague(context: Any, make: Any) -> None:
+    alone, pair, inviting, joined = (make.organization() for _ in range(4))
     for organization, administrators in ((alone, 1), (pair, 2), (inviting, 1)):
         for _ in range(administrators):
             make.user(organization, role="admin")
     create_invitation(make.actor(inviting), inviting.slug, email="new@acme.example", role="auditor")
+    invited = create_invitation(make.actor(joined), joined.slug, email="first@acme.example", role="admin")
+    accept_invitation(invited.link.rpartition("/")[2], name="First", password_hash="$scrypt$")
 
-    found = [get_overview(make.actor(one)).has_colleague for one in (alone, pair, inviting)]
+    found = [get_overview(make.actor(one)).has_colleague for one in (alone, pair, inviting, joined)]
 
-    assert found == [False, True, True]
+    assert found == [False, True, True, False]
 
 
 def test_overview_without_audit_permission_has_no_events(context: Any, make: Any) -> None:

@@ -28,27 +28,37 @@ CLIENT = ClientMetadata(
 )
 
 
+DEVICE = "urn:ietf:params:oauth:grant-type:device_code"
+
+
 @each(
-    ("endpoint", "grant_type", "cause", "stopped"),
+    ("endpoint", "grant_type", "cause", "stopped", "unknown"),
     [
-        ("authorize", None, "redirect_uri_not_registered", "Authorize"),
-        ("authorize", None, "login_required", "Sign in"),
-        ("authorize", None, "user_refused", "Consent"),
-        ("par", None, "scope_not_allowed", "Push"),
-        ("token", "authorization_code", "code_expired", "Token"),
-        ("token", "refresh_token", "refresh_reuse", "Refresh"),
-        ("token", "client_credentials", "secret_unknown", "Token"),
-        ("token", "made_up", "grant_type_unsupported", "Token"),
-        ("introspect", None, "introspection_not_allowed", "Introspect"),
-        ("elsewhere", None, "refused", "Elsewhere"),
+        ("authorize", None, "redirect_uri_not_registered", "Authorize", []),
+        ("authorize", None, "login_required", "Sign in", []),
+        ("authorize", None, "user_refused", "Consent", []),
+        ("par", None, "scope_not_allowed", "Push", []),
+        ("par", None, "client_blocked", "Push", []),
+        ("token", "authorization_code", "code_expired", "Token", []),
+        ("token", "authorization_code", "secret_unknown", "Token", ["Authorize", "Sign in", "Consent"]),
+        ("token", "refresh_token", "refresh_reuse", "Refresh", []),
+        ("token", "client_credentials", "secret_unknown", "Token", []),
+        ("token", "made_up", "grant_type_unsupported", "Token", []),
+        # Only the device has been there: nobody has to have entered the code.
+        ("token", DEVICE, "device_too_fast", "Token", ["User code", "Consent"]),
+        ("token", DEVICE, "device_code_expired", "Token", ["User code", "Consent"]),
+        ("token", DEVICE, "device_code_unknown", "Token", ["Device code", "User code", "Consent"]),
+        ("token", DEVICE, "device_refused", "Consent", []),
+        ("introspect", None, "introspection_not_allowed", "Introspect", ["API"]),
+        ("elsewhere", None, "refused", "Elsewhere", []),
     ],
 )
-def test_flow_stops_at_the_step_of_the_request(
-    endpoint: str, grant_type: str | None, cause: str, stopped: str
+def test_flow_stops_at_the_step_of_the_request_and_claims_only_what_is_known(
+    endpoint: str, grant_type: str | None, cause: str, stopped: str, unknown: list[str]
 ) -> None:
-    assert [step.label for step in flow_steps(endpoint, grant_type, cause) if step.state == STOPPED] == [
-        stopped
-    ]
+    steps = flow_steps(endpoint, grant_type, cause)
+    assert [step.label for step in steps if step.state == STOPPED] == [stopped]
+    assert [step.label for step in steps if step.state == UNKNOWN] == unknown
 
 
 @each(
