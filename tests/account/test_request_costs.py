@@ -204,7 +204,7 @@ PAGE_BUDGET = {
     "/portal/<organization>/clients/<client_id>/delete": 10,
     "/portal/<organization>/clients/<client_id>/roles": 10,
     "/portal/<organization>/groups/<group_id>": 10,
-    "/portal/<organization>/logs/<failed_request_id>": 10,
+    "/portal/<organization>/logs/<failed_request_id>": 11,
     "/portal/<organization>/settings/permissions/<role>": 10,
     "/portal/<organization>/users": 10,
     "/portal/<organization>/administrators": 9,

@@ -127,6 +127,12 @@ def test_days_are_those_of_the_reader(ada: PortalUser, acme: Any, make: Any) -> 
     assert ada.get("/audit?since=2000-01-01").status_code == 200
 
 
+def test_users_are_found_by_email(ada: PortalUser, orchard: Any) -> None:
+    """As the columns show them."""
+    assert "No events found" not in ada.get(f"/audit?actor={ada.user.email.upper()}&action=client").text
+    assert "No events found" in ada.get("/audit?actor=nobody@acme.example&action=client").text
+
+
 def test_json_export_is_that_of_the_api(
     app: Flask, ada: PortalUser, orchard: Any, make: Any, acme: Any
 ) -> None:
