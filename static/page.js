@@ -67,6 +67,8 @@ const CONFIDENTIAL = "[type=password], [type=file], [type=hidden]:not([name=vers
 const account = document.querySelector("[data-account]")?.dataset.account;
 
 document.addEventListener("submit", ({ target: form }) => {
+  // The page of an expired form submits it again.
+  if (form.querySelector("#resend")) return keep(null);
   if (!account || form.method !== "post" || !form.closest("main")) return;
   const fields = [...form.elements].filter((field) => field.name && !field.matches(`button, fieldset, ${CONFIDENTIAL}`));
   keep({ account, action: form.action, fields: fields.map(({ name, value, checked }) => ({ name, value, checked })) });

@@ -47,3 +47,15 @@ def test_form_has_what_was_entered_before_the_session_ended(pages: Any, make: Fa
     page.click("main form[method=post] .primary")
     page.wait_for_selector("#unsaved")
     assert "gth_at_secret" not in page.evaluate("sessionStorage.getItem('entered')")
+
+
+def test_form_that_was_submitted_again_is_not_called_unsaved(pages: Any, make: Factory, acme: Any) -> None:
+    """Its page has an older version of what was changed since."""
+    page = pages.open("account/profile")
+    pages.sign_in(make.user(acme))
+    page.fill("#name", "Ada King")
+    page.context.clear_cookies(name="gatehouse")
+    page.click("main form[method=post] .primary")
+    page.click("#resend")
+    page.wait_for_url("**/account/profile")
+    assert page.input_value("#name") == "Ada King" and page.is_hidden("#not-saved")
