@@ -23,12 +23,14 @@ GUIDES: Mapping[str, Mapping[str, str]] = {
     lazy_gettext("Guides"): {
         "first-client": "guides/first-client.md",
         "protect-an-api": "guides/protect-an-api.md",
+        "devices": "guides/devices.md",
         "mcp-server": "guides/mcp-server.md",
         "identity-providers": "guides/identity-providers.md",
         "provisioning": "guides/provisioning.md",
         "migrate": "guides/migrate.md",
         "rotate-a-secret": "guides/rotate-a-secret.md",
         "revoke": "guides/revoke.md",
+        "audit-log": "guides/audit-log.md",
         "production": "guides/production.md",
     },
     lazy_gettext("Reference"): {
