@@ -97,7 +97,7 @@ def test_device_of_a_blocked_client_is_denied(http, make, organization) -> None:
     codes = device.code()
     with make.app.app_context():
         update_client(make.actor(organization), device.client.client_id, {"approval": "blocked"})
-    assert "No device is waiting with this code" in device.enter(codes["user_code"]).text
+    assert "connected at the moment" in device.enter(codes["user_code"]).text
     assert device.poll(codes["device_code"]).get_json()["error"] == "invalid_client"
     assert device.ask().get_json()["error"] == "invalid_client"
 

@@ -191,6 +191,7 @@ _UNKNOWN = lazy_gettext(
     "No device is waiting with this code. Check the code, or get a new one from your device."
 )
 _ENDED = lazy_gettext("This code has expired or was already used. Get a new one from your device.")
+_UNAVAILABLE = lazy_gettext("The app on this device can't be connected at the moment.")
 _DECIDED = {
     ALLOWED: lazy_gettext(
         "This code was already used to connect a device. Each device has a code of its own."
@@ -321,19 +322,17 @@ def _find(actor: Actor, user_code: str) -> DeviceRequest | str | None:
             DeviceCode.user_code_digest == user_code_digest(actor.organization_id, user_code),
         )
     ).first()
-    if row is None:
-        return None
-    if row.state != PENDING:
-        return _DECIDED[row.state]
+    if row is None or row.state != PENDING:
+        return None if row is None else _DECIDED[row.state]
     client = lookups.find_client(format_client_id(actor.organization_id, row.client_id), fresh=True)
     if client is None or not client.is_active or client.organization.is_before_restore(row.created_at):
-        return _ENDED
+        return _UNAVAILABLE
     seconds = client.organization.settings["oauth"]["device_code_ttl_seconds"]
     if earliest_expiry(row.expires_at, row.created_at, seconds) <= clock.now():
         return _ENDED
     scopes = restrict_scopes(row.scope.split(), client.document["scopes"])
     if not scopes:
-        return _ENDED
+        return _UNAVAILABLE
     resources = tuple(row.resource.split())
     return DeviceRequest(
         row.id,
