@@ -24,6 +24,7 @@ def plan_of(run: Callable[[], Any], part: str) -> tuple[Any, str]:
     finally:
         for listener in listeners:
             event.remove(*listener)
-    [(statement, parameters)] = [sent for sent in seen if part in sent[0]]
+    # A read that is repeated, because its connection was lost, sends the statement again.
+    [(statement, parameters)] = {text: values for text, values in seen if part in text}.items()
     explain = "EXPLAIN QUERY PLAN" if db.engine.dialect.name == "sqlite" else "EXPLAIN"
     return result, str(db.session.connection().exec_driver_sql(f"{explain} {statement}", parameters).all())
