@@ -17,7 +17,6 @@ from app.operations.audit.audit_events import (
     get_audit_event,
     list_audit_events,
 )
-from app.operations.directory.users import find_user_by_email
 from app.portal.context import PageResponse, PortalContext, portal_page, sent_filters
 from app.portal.labels import AUDIT_ACTIONS, TARGET_TYPES, WEBHOOK_DISABLED_REASONS
 from app.portal.setting_texts import SETTING_LABELS
@@ -45,7 +44,7 @@ _FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")
 @portal_page("/audit", "GET")
 def audit_log(context: PortalContext) -> PageResponse:
     """List the events, newest first; ``since`` and ``until`` are days of the reader, both inclusive."""
-    shown, filters = _filters(context)
+    shown, filters = _filters()
     page = list_audit_events(context.actor, context.page_request(), filters=filters)
     return context.render(
         "portal/audit/list.html",
@@ -82,23 +81,16 @@ def audit_export(context: PortalContext, file_format: str) -> PageResponse:
         raise NotFound("This export format does not exist.")
     mimetype, to_lines = _EXPORT_FORMATS[file_format]
     slug = context.organization.slug
-    records = export_audit_events(context.actor, filters=_filters(context)[1])
+    records = export_audit_events(context.actor, filters=_filters()[1])
     lines = to_lines(event_document(record, slug) for record in records)
     return download(context.organization.id, lines, mimetype, f"{slug}-audit-events.{file_format}")
 
 
-def _filters(context: PortalContext) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the filters as the form shows them and as the operation takes them; invalid days are ignored.
-
-    A user may be named by email.
-    """
+def _filters() -> tuple[dict[str, str], dict[str, str]]:
+    """Return the filters as the form shows them and as the operation takes them; invalid days are ignored."""
     sent = sent_filters((*_EXACT, *_DAYS))
     shown = {name: sent[name] for name in _EXACT if sent[name]}
     asked = dict(shown)
-    for name in ("actor", "target"):
-        user = find_user_by_email(context.organization.id, shown.get(name, ""))
-        if user is not None:
-            asked[name] = user.public_id
     for name in _DAYS:
         day = _day(sent[name])
         if day is not None:

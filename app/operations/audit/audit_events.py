@@ -21,6 +21,7 @@ from app.models.identity_provider import IdentityProvider, ProvisioningToken
 from app.models.user import DELETED, Group, User
 from app.operations.directory import lookups
 from app.operations.directory.lookups import get_organization_by_id
+from app.operations.directory.users import find_user_by_email
 from app.operations.store import clock
 from app.operations.store.replica import read_log
 from app.operations.store.rows import (
@@ -45,8 +46,10 @@ FILTERS: Filters = {
     "action": text_filter(
         "An action such as `client.registered`, or its beginning: `client` matches `client.…`."
     ),
-    "actor": text_filter("Done by this user, client or identity provider: `usr_…`, `cli_…`, `idp_…`."),
-    "target": text_filter("Done to the object with this ID."),
+    "actor": text_filter(
+        "Done by this user, client or identity provider: `usr_…`, `cli_…`, `idp_…`, or the email of a user."
+    ),
+    "target": text_filter("Done to the object with this ID, or to the user with this email."),
     "ip_address": text_filter("From exactly this IP address."),
     "since": time_filter("At or after this time (RFC 3339)."),
     "until": time_filter("Before this time (RFC 3339)."),
@@ -150,6 +153,9 @@ def _matching(actor: Actor, filters: Mapping[str, str]) -> Select[Any]:
         AuditEvent.organization_id == actor.organization_id, AuditEvent.id >= first_id_at(kept_since)
     )
     values = read_filters(actor, FILTERS, filters)
+    for name in {"actor", "target"} & values.keys():
+        user = find_user_by_email(actor.organization_id, values[name])
+        values[name] = values[name] if user is None else user.public_id
     return statement.where(*(_CONDITIONS[name](value) for name, value in values.items()))
 
 
