@@ -255,7 +255,7 @@ def _entry(
         recent=recent,
         events=_events_before(context, entry),
         actions=AUDIT_ACTIONS,
-        may_try=client is not None and context.organization.is_active and may_try(actor, client),
+        may_try=client is not None and entry.explanation.is_in_app and may_try(actor, client),
         setting=_SETTINGS.get(entry.cause),
         error=error,
     )

@@ -120,6 +120,9 @@ def test_deletion_requires_id_and_can_be_restored(acme: Any, ada: Any, operator:
     assert re.search(r"Data will be purged \d+ \w+ \d{4}", operator.text)
     assert ada.get("").status_code == 404
 
+    operator.send("/organizations/acme", restore_suspended="1")
+    assert "Suspended" in operator.get("/organizations/acme").text and ada.get("").status_code == 303
+    operator.send("/organizations/acme/delete", typed="acme")
     operator.send("/organizations/acme", restore="1")
     operator.follow()
 

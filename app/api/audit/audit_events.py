@@ -53,9 +53,9 @@ class AuditTarget(Representation):
 class AuditEvent(Representation):
     """An event in the audit log."""
 
-    id: Annotated[_EventId, Source("public_id")]
+    id: _EventId
     organization_id: Slug
-    occurred_at: Annotated[datetime, Source("at"), described("When the event occurred.")]
+    occurred_at: Annotated[datetime, described("When the event occurred.")]
     action: Annotated[str, described("In the past tense: `client.registered`.")]
     actor: AuditActor
     target: AuditTarget
@@ -63,22 +63,14 @@ class AuditEvent(Representation):
     after: _Changes
     ip_address: Annotated[
         str | None,
-        Source("address"),
         described("The IP address of the request. Null if it is unknown or was removed."),
     ]
     request_id: Annotated[str | None, described("The `X-Request-Id` of the request.")]
 
     @classmethod
     def shown_in(cls, context: ApiContext, record: AuditRecord, **values: Any) -> dict[str, Any]:
-        """Return the event with its actor and target as objects."""
-        actor = {
-            "type": record.actor_kind,
-            "id": record.actor_id,
-            "label": record.actor_label,
-            "organization_id": record.actor_organization or context.organization.slug,
-        }
-        target = {"type": record.target_type, "id": record.target_id}
-        return super().shown_in(context, record, actor=actor, target=target, **values)
+        """Return the event as exports have it, too."""
+        return audit_events.event_document(record, context.organization.slug)
 
 
 class AuditProblem(Representation):

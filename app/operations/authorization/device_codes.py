@@ -325,10 +325,11 @@ def _find(actor: Actor, user_code: str) -> DeviceRequest | str | None:
     if row is None or row.state != PENDING:
         return None if row is None else _DECIDED[row.state]
     client = lookups.find_client(format_client_id(actor.organization_id, row.client_id), fresh=True)
-    if client is None or not client.is_active or client.organization.is_before_restore(row.created_at):
+    if client is None or not client.is_active:
         return _UNAVAILABLE
     seconds = client.organization.settings["oauth"]["device_code_ttl_seconds"]
-    if earliest_expiry(row.expires_at, row.created_at, seconds) <= clock.now():
+    has_expired = earliest_expiry(row.expires_at, row.created_at, seconds) <= clock.now()
+    if has_expired or client.organization.is_before_restore(row.created_at):
         return _ENDED
     scopes = restrict_scopes(row.scope.split(), client.document["scopes"])
     if not scopes:
