@@ -32,6 +32,12 @@ CHECKS = [
     checks.response_schema_conformance,
 ]
 
+# No input violates the schemas of these: all their parameters are strings, and optional. To find that out takes seconds.
+ALWAYS_VALID = {
+    *("GET /me", "GET /instance/settings-limits", "POST /oauth/logout"),
+    *("GET /oauth/register/{registeredClientId}", "DELETE /oauth/register/{registeredClientId}"),
+}
+
 
 def _is_refused(context: Any, response: Any, case: Any) -> bool | None:
     """Check that input outside its schema is rejected; 412 and 413 reject it before its fields are validated."""
@@ -65,6 +71,8 @@ def test_no_input_causes_500_or_undocumented_status(app: Flask, make: Factory, d
         # On a busy machine, the last operations get one example each, so that none is left out.
         examples = wanted if time.monotonic() - began < SECONDS else 1
         for mode in schemathesis.GenerationMode:
+            if mode.is_negative and operation.label in ALWAYS_VALID:
+                continue
             try:
                 _fuzz(operation, mode, corner, tokens, examples)
             except Unsatisfiable:
