@@ -38,7 +38,7 @@ SLOW_FILES = {
 LONG_FOLDERS = ("journeys", "security", "browser", "races", "faults")
 # Pages, endpoints and commands only translate what the operations do, and those are tested on both engines. Moves and
 # files of organizations copy whole rows: half of their tests on each engine read and write every type.
-EITHER_FOLDERS = {"account", "api", "cli", "portal", "transfer"}
+EITHER_FOLDERS = {"account", "api", "cli", "portal", "scim", "transfer"}
 # The first case of each test runs on both engines, and the others, which send other values through the same statements,
 # on one. A test marked ``both`` runs all of its cases on both.
 FLOW_FOLDERS = {"oauth", "operations", "web"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from functools import cache
 from typing import Any
 
 import bcrypt
@@ -65,8 +66,13 @@ def keycloak_credential(algorithm: str, iterations: int, value: bytes, **paramet
     }
 
 
+@cache
+def keycloak_argon2_hash() -> bytes:
+    return hash_secret_raw(PASSWORD.encode(), SALT, 5, 7168, 1, 32, Type.ID)
+
+
 def keycloak_argon2(**changes: str) -> dict[str, Any]:
-    value = hash_secret_raw(PASSWORD.encode(), SALT, 5, 7168, 1, 32, Type.ID)
+    value = keycloak_argon2_hash()
     parameters = {"hashLength": "32", "memory": "7168", "type": "id", "version": "1.3", "parallelism": "1"}
     return keycloak_credential("argon2", 5, value, **(parameters | changes))
 
