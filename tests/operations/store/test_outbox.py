@@ -280,7 +280,7 @@ def test_external_server_that_is_down_gets_new_messages_once_a_minute(
     assert attempts_at(1, "dead", "alive") == 1
     assert waiting() == [10, 10], "with the others"
     move(attempts=8, available_at=start + timedelta(seconds=1290))
-    assert sum(attempts_at(second, "dead") for second in range(10, 310)) == 4
+    assert sum(attempts_at(second, "dead") for second in range(10, 310, 5)) == 4
     assert waiting()[:2] == [1290, 1290], "what failed before keeps its time"
     assert attempts_at(315) == 1
     before = waiting()
@@ -289,7 +289,7 @@ def test_external_server_that_is_down_gets_new_messages_once_a_minute(
         assert attempts_at(second) == 1
     assert waiting() == [*before, 380, 390], "what a user sends delays nothing"
     receivers.answers.clear()
-    assert attempts_at(1000) == 303, "with the one that only waited"
+    assert attempts_at(1000) == 63, "with the one that only waited"
     assert waiting() == [1290]
     assert attempts_at(1001, "dead") == 1, "it is up"
     transaction(outbox.enqueue)(organization, "test", {}, receiver="dead", immediately=True)
