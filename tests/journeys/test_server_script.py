@@ -90,10 +90,7 @@ def shared(
 
 @pytest.fixture
 def running(shared: Callable[[], Started]) -> Started:
-    """A server that announces its stop, shared by the tests that need no other one, and started again if one ended it.
-
-    It has other workers after some of them.
-    """
+    """A server that announces its stop, for all tests that need no other one; started again after one that ended it."""
     return shared()
 
 
