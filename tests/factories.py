@@ -19,6 +19,7 @@ from uuid import UUID
 from flask import Flask, has_app_context
 from flask.testing import FlaskClient
 
+from app.models import token as token_model
 from app.operations.clients.clients import RegisteredClient, register_client
 from app.operations.directory.lookups import (
     OrganizationSnapshot,
@@ -26,6 +27,7 @@ from app.operations.directory.lookups import (
     get_root_organization,
 )
 from app.operations.directory.users import create_user
+from app.operations.grants.signing_keys import ensure_key
 from app.operations.organizations.administrators import add_administrator
 from app.operations.organizations.organizations import insert_organization
 from app.operations.organizations.setup import SetupResult, complete_setup, is_set_up
@@ -116,6 +118,14 @@ class Factory:
             system = Actor.system("00000000", "tests")
             insert_organization(system, slug=chosen, name=name, overrides=settings)
             return get_organization_by_slug(chosen)
+
+    def signing_key(self, organization: OrganizationSnapshot, algorithm: str = "RS256") -> None:
+        """Create the key that signs for the organization.
+
+        A server would generate it at the first signature. In this process RSA pairs are generated once.
+        """
+        with self._context():
+            ensure_key(self.system(organization), algorithm, token_model.ACTIVE)
 
     def user(
         self,

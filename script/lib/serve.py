@@ -60,6 +60,8 @@ def main() -> None:
     # The printed URL must work, so its port is the served one. A setting in the environment has priority.
     os.environ.setdefault("GATEHOUSE_BASE_URL", f"http://127.0.0.1:{options.port}")
     config, find_fault = read_configuration()
+    if options.demo:
+        check_demo(options, config)
     require_free_port(options.host, options.port, "--port")
     compile_code()
     if "preload" not in config.disabled_fast_paths:
@@ -71,8 +73,6 @@ def main() -> None:
         config.instance,
     )
     check_folders(config, find_fault, ready)
-    if options.demo:
-        check_demo(options, config)
     demo_app = None
     if options.demo or not ready:
         app_url = f"http://127.0.0.1:{options.demo_port}" if options.demo else None

@@ -15,7 +15,6 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from flask import Flask
 from flask_migrate import downgrade, upgrade
 from sqlalchemy import MetaData, Table, inspect, select
 
@@ -26,7 +25,7 @@ from app.operations.maintenance.database_checks import list_missing_columns
 from app.operations.maintenance.doctor import run_checks
 from app.rules.identifiers import new_id, public_id
 from tests.support.applications import BASE_URL, environment
-from tests.support.databases import Database, MariaDBDatabase, SQLiteDatabase
+from tests.support.databases import Contents, Database, MariaDBDatabase, SQLiteDatabase
 
 ROOT = Path(__file__).resolve().parents[2]
 # Later migrations run while the release before them serves.
@@ -34,33 +33,73 @@ LAST_OF_0_1 = "0023"
 A_DAY = datetime(2026, 11, 1, tzinfo=UTC)
 
 
-@pytest.fixture(params=[pytest.param("mariadb", marks=pytest.mark.mariadb), "sqlite"])
-def empty(request: pytest.FixtureRequest, tmp_path: Path, worker: str) -> Callable[[str], Database]:
+class Stage:
+    """One application on a database that each test empties, or puts at the schema of a revision."""
+
+    def __init__(self, database: Database, instance: Path) -> None:
+        self.database = database
+        self.app = create_app(config.load(environment(database, instance, BASE_URL)))
+        self._contents: dict[str, Contents] = {}
+
+    def empty(self) -> None:
+        """Remove all tables."""
+        for engine in db.engines.values():
+            engine.dispose()
+        self.database.drop()
+
+    def start_at(self, revision: str) -> None:
+        """Make the schema of the revision, as its migrations made it for the first test that asked for it."""
+        self.empty()
+        if revision in self._contents:
+            self.database.fill(self._contents[revision])
+            return
+        earlier = max((known for known in self._contents if known < revision), default=None)
+        if earlier is not None:
+            self.database.fill(self._contents[earlier])
+        upgrade(revision=revision)
+        self.database.remember()
+        self._contents[revision] = self.database.contents()
+
+
+@pytest.fixture(scope="module", params=[pytest.param("mariadb", marks=pytest.mark.mariadb), "sqlite"])
+def engine(request: pytest.FixtureRequest) -> str:
+    """The engine under test."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def new_database(
+    request: pytest.FixtureRequest, engine: str, tmp_path_factory: pytest.TempPathFactory, worker: str
+) -> Callable[[str], Database]:
     """Return a function that makes a database without tables."""
 
     def make(name: str) -> Database:
-        if request.param == "sqlite":
-            return SQLiteDatabase(tmp_path / f"{name}.sqlite")
+        if engine == "sqlite":
+            return SQLiteDatabase(tmp_path_factory.mktemp(name) / "gatehouse.sqlite")
         return MariaDBDatabase(request.getfixturevalue("mariadb"), f"{name}_{worker}")
 
     return make
 
 
+@pytest.fixture(scope="module")
+def applied(new_database: Callable[[str], Database], instance: Path) -> Stage:
+    return Stage(new_database("migrations"), instance)
+
+
 @pytest.fixture
-def unmigrated(empty: Callable[[str], Database], instance: Path) -> Iterator[Flask]:
+def stage(applied: Stage) -> Iterator[Stage]:
     """The application on a database without tables."""
-    app = create_app(config.load(environment(empty("migrations"), instance, BASE_URL)))
-    with app.app_context():
-        yield app
-        for engine in db.engines.values():
-            engine.dispose()
+    with applied.app.app_context():
+        applied.empty()
+        yield applied
+        applied.empty()
 
 
 def tables() -> set[str]:
     return set(inspect(db.engine).get_table_names())
 
 
-def test_migrations_match_the_models(unmigrated: Flask) -> None:
+def test_migrations_match_the_models(stage: Stage) -> None:
     upgrade()
     with db.engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
@@ -92,15 +131,13 @@ def test_migrations_match_the_models(unmigrated: Flask) -> None:
 
 @pytest.mark.slow
 def test_database_filled_for_tests_is_like_a_migrated_one(
-    empty: Callable[[str], Database], instance: Path
+    stage: Stage, new_database: Callable[[str], Database]
 ) -> None:
     """``application`` of the tests migrates only the first database of each kind."""
-    migrated, filled = empty("migrated"), empty("filled")
-    app = create_app(config.load(environment(migrated, instance, BASE_URL)))
-    with app.app_context():
-        upgrade()
-        for engine in db.engines.values():
-            engine.dispose()
+    migrated, filled = stage.database, new_database("filled")
+    upgrade()
+    for engine in db.engines.values():
+        engine.dispose()
     migrated.remember()
     filled.fill(migrated.contents())
     filled.remember()
@@ -118,8 +155,8 @@ def _described(database: Database) -> Iterator[Any]:
 
 
 @pytest.mark.slow
-def test_migrations_can_be_reversed_and_repeated(unmigrated: Flask) -> None:
-    upgrade()
+def test_migrations_can_be_reversed_and_repeated(stage: Stage) -> None:
+    stage.start_at("head")
     first = tables()
     assert set(Base.metadata.tables) <= first
     downgrade(revision="-3")
@@ -141,15 +178,16 @@ def columns() -> dict[tuple[str, str], bool]:
     }
 
 
-def test_release_before_a_migration_can_go_on_writing(unmigrated: Flask) -> None:
+def test_release_before_a_migration_can_go_on_writing(stage: Stage) -> None:
     """A migration removes and renames nothing, and a row that the release before inserts is valid: it serves on while
     others are upgraded. What is no longer used is removed one release later, and then listed here.
     """
     removed_later: dict[str, set[tuple[str, str]]] = {}
-    upgrade(revision=LAST_OF_0_1)
+    stage.start_at(LAST_OF_0_1)
     revisions = ScriptDirectory(str(ROOT / "migrations")).iterate_revisions("heads", LAST_OF_0_1)
+    after = columns()
     for revision in reversed([script.revision for script in revisions]):
-        before = columns()
+        before = after
         upgrade(revision=revision)
         after = columns()
         tables_before = {table for table, _ in before}
@@ -162,35 +200,46 @@ def test_release_before_a_migration_can_go_on_writing(unmigrated: Flask) -> None
         assert required == set(), revision
 
 
-def test_machines_that_start_together_migrate_once(unmigrated: Flask) -> None:
+# Two processes that have imported the application begin at the same moment.
+STARTING_TOGETHER = """
+import os, sys
+from flask_migrate import upgrade
+from app import create_app
+
+other = os.fork()
+with create_app().app_context():
+    upgrade()
+if other:
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(other, 0)[1]))
+"""
+
+
+def test_machines_that_start_together_migrate_once(stage: Stage) -> None:
     """Two processes on an empty database: each ends well, and the schema is whole."""
-    settings = unmigrated.config["GATEHOUSE"]
+    settings = stage.app.config["GATEHOUSE"]
     env = os.environ | {
         "DATABASE_URL": settings.database_url,
         "GATEHOUSE_BASE_URL": settings.base_url,
         "GATEHOUSE_INSTANCE": str(settings.instance),
     }
-    command = [sys.executable, "-m", "flask", "--app", "wsgi", "db", "upgrade"]
-    started = [
-        subprocess.Popen(command, cwd=ROOT, env=env, stderr=subprocess.PIPE, text=True) for _ in range(2)
-    ]
-    ended = [(process.communicate(timeout=120)[1][-2000:], process.returncode) for process in started]
-    assert [code for _, code in ended] == [0, 0], ended
+    ended = subprocess.run(
+        [sys.executable, "-c", STARTING_TOGETHER],
+        cwd=ROOT, env=env, stderr=subprocess.PIPE, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr[-4000:]
     assert list_missing_columns() == ()
 
 
-def test_database_of_an_edited_migration_is_not_ready(
-    unmigrated: Flask, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_database_of_an_edited_migration_is_not_ready(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     """It has the newest number, and lacks a column that this release reads."""
-    upgrade()
+    stage.start_at("head")
     with db.engine.begin() as connection:
         connection.exec_driver_sql("ALTER TABLE clients DROP COLUMN trust")
-    answer = unmigrated.test_client().get("/readyz")
+    answer = stage.app.test_client().get("/readyz")
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
     assert "lacks clients.trust" in caplog.text
     assert "clients.trust" not in answer.text
-    findings = run_checks(unmigrated.config["GATEHOUSE"]).findings
+    findings = run_checks(stage.app.config["GATEHOUSE"]).findings
     assert [each.level for each in findings if "clients.trust" in each.message] == ["problem"]
 
 
@@ -203,9 +252,9 @@ def put(table: str, **values: Any) -> None:
         connection.execute(there.insert().values(blank | values))
 
 
-def test_dropped_references_to_organizations_keep_the_rows(unmigrated: Flask) -> None:
+def test_dropped_references_to_organizations_keep_the_rows(stage: Stage) -> None:
     """0024: in place, and in both directions."""
-    upgrade(revision="0024")
+    stage.start_at("0024")
     put("organizations", id=b"acme0000", slug=b"acme0000", status=b"active")
     user_id, _ = put_user("ada@a.example")
     put_role(user_id, b"admin", "chief@a.example")
@@ -245,9 +294,9 @@ def put_event(action: bytes, target: bytes, actor: bytes | None, after: str | No
     put("audit_events", organization_id=acme, id=row_id, action=action, **more)
 
 
-def test_restore_cutoffs_are_unset_for_existing_rows(unmigrated: Flask) -> None:
+def test_restore_cutoffs_are_unset_for_existing_rows(stage: Stage) -> None:
     """0026: nothing was restored before; the columns and only they go when it is reversed."""
-    upgrade(revision="0026")
+    stage.start_at("0026")
     downgrade(revision="-1")
     put("organizations", id=b"acme0000", slug=b"acme", status=b"active", name="Acme")
     upgrade(revision="0026")
@@ -260,9 +309,9 @@ def test_restore_cutoffs_are_unset_for_existing_rows(unmigrated: Flask) -> None:
         assert connection.exec_driver_sql("SELECT name FROM organizations").scalar_one() == "Acme"
 
 
-def test_names_of_purged_organizations_are_erased(unmigrated: Flask) -> None:
+def test_names_of_purged_organizations_are_erased(stage: Stage) -> None:
     """0042: they were kept; those of other organizations stay."""
-    upgrade(revision="0041")
+    stage.start_at("0041")
     for status in (b"purged", b"deleted"):
         put(
             "organizations", id=status, slug=status, status=status, name="Acme", created_by="ada@acme.example"
@@ -273,9 +322,9 @@ def test_names_of_purged_organizations_are_erased(unmigrated: Flask) -> None:
     assert [tuple(row) for row in kept] == [("Acme", "ada@acme.example"), ("", None)]
 
 
-def test_existing_organizations_keep_requiring_pkce(unmigrated: Flask) -> None:
+def test_existing_organizations_keep_requiring_pkce(stage: Stage) -> None:
     """0027: an upgrade loosens nothing, keeps all other settings, and can be reversed with codes of both kinds."""
-    upgrade(revision="0027")
+    stage.start_at("0027")
     downgrade(revision="-1")
     before = {b"acme0000": {}, b"0ther000": {"oauth": {"require_par": True}, "branding": {"theme": "dark"}}}
     for organization, settings in before.items():
@@ -306,9 +355,9 @@ def test_existing_organizations_keep_requiring_pkce(unmigrated: Flask) -> None:
     assert [bytes(challenge) for challenge in kept] == [b"c" * 43]
 
 
-def test_invited_accounts_are_migrated_as_verified(unmigrated: Flask) -> None:
+def test_invited_accounts_are_migrated_as_verified(stage: Stage) -> None:
     """0023: otherwise the owner of the mailbox could remove their second factors by a reset (RP-3, MF-6)."""
-    upgrade(revision="0022")
+    stage.start_at("0022")
     acme = b"acme0000"
     for organization in (acme, b"0ther000"):
         put("organizations", id=organization, slug=organization, status=b"active")
@@ -345,9 +394,9 @@ def test_invited_accounts_are_migrated_as_verified(unmigrated: Flask) -> None:
     assert marked == {f"{who}@a.example" for who in unvouched}
 
 
-def test_clients_keep_the_access_that_they_had(unmigrated: Flask) -> None:
+def test_clients_keep_the_access_that_they_had(stage: Stage) -> None:
     """0025: nothing stops working; a client that only acts for users gets no access by itself."""
-    upgrade(revision="0023")
+    stage.start_at("0023")
     acme, exchange = b"acme0000", "urn:ietf:params:oauth:grant-type:token-exchange"
     put("organizations", id=acme, slug=acme, status=b"active")
     orders, stock = new_id().bytes, new_id().bytes
@@ -404,9 +453,9 @@ def test_clients_keep_the_access_that_they_had(unmigrated: Flask) -> None:
     upgrade(revision="0025")
 
 
-def test_existing_organizations_get_the_scopes_of_groups_and_roles(unmigrated: Flask) -> None:
+def test_existing_organizations_get_the_scopes_of_groups_and_roles(stage: Stage) -> None:
     """0028: an own scope of the name stays as it is, in both directions, and a purged organization gets none."""
-    upgrade(revision="0027")
+    stage.start_at("0027")
     acme, globex, purged = b"acme0000", b"globex00", b"gone0000"
     for organization, status in ((acme, b"active"), (globex, b"suspended"), (purged, b"purged")):
         put("organizations", id=organization, slug=organization, status=status)

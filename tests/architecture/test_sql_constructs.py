@@ -23,11 +23,13 @@ from tests.support.databases import Database, MariaDBDatabase
 from tests.support.mail_server import Mailbox
 from tests.support.mariadb import MariaDB
 from tests.support.servers import ROOT
-from tests.support.stored_state import put_back, read_state
+from tests.support.stored_state import StateKeeper
 from tests.support.valid_requests import Requests
 
 pytestmark = [pytest.mark.mariadb, pytest.mark.slow]
 DOCUMENT = (ROOT / "docs" / "operations" / "topologies.md").read_text()
+# One statement that changes nothing. A packet has several.
+IS_READING = re.compile(r"(?:SELECT|SET|SHOW|COMMIT|ROLLBACK|SAVEPOINT|RELEASE)\b[^;]*$", re.IGNORECASE)
 PARTS = ("management", "portal", "account", "protocol")
 CONSTRUCTS: Mapping[str, str] = {
     "FOREIGN KEY": r"\bFOREIGN KEY\b",
@@ -57,22 +59,34 @@ CONSTRUCTS: Mapping[str, str] = {
 }
 
 
+class Recorded:
+    """Every text that is sent to the database while the test runs, without values and in one line.
+
+    ``writes`` counts those that may have changed something.
+    """
+
+    def __init__(self) -> None:
+        self.statements: set[str] = set()
+        self.writes = 0
+
+    def add(self, text: bytes | str) -> None:
+        words = text if isinstance(text, str) else bytes(text).decode(errors="replace")
+        statement = " ".join(re.sub(r"'(?:[^'\\]|\\.|'')*'", "?", words).split())
+        self.statements.add(statement)
+        self.writes += not IS_READING.match(statement)
+
+
 @pytest.fixture
-def recorded(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """Every text that is sent to the database while the test runs, with values but one line each."""
-    found: set[str] = set()
+def recorded(monkeypatch: pytest.MonkeyPatch) -> Recorded:
+    found = Recorded()
     query, send_waiting = MySQLConnection.query, MySQLConnection.send_waiting
 
-    def record(text: bytes | str) -> None:
-        words = text if isinstance(text, str) else bytes(text).decode(errors="replace")
-        found.add(" ".join(re.sub(r"'(?:[^'\\]|\\.|'')*'", "?", words).split()))
-
     def record_query(self: MySQLConnection, text: bytes) -> None:
-        record(text)
+        found.add(text)
         query(self, text)
 
     def record_packet(self: MySQLConnection, *last: bytes) -> None:
-        record(b";".join([*self.waiting, *last]))
+        found.add(b";".join([*self.waiting, *last]))
         send_waiting(self, *last)
 
     monkeypatch.setattr(MySQLConnection, "query", record_query)
@@ -99,7 +113,7 @@ def test_constructs_of_every_statement_are_those_of_the_document(
     mariadb: MariaDB,
     worker: str,
     instance: Path,
-    recorded: set[str],
+    recorded: Recorded,
     app: Flask,
     database: Database,
     make: Factory,
@@ -112,17 +126,19 @@ def test_constructs_of_every_statement_are_those_of_the_document(
     with create_app(config.load(environment(unmigrated, instance, BASE_URL))).app_context():
         upgrade()
     monkeypatch.setitem(app.config, "WTF_CSRF_ENABLED", False)
+    keeper, requests = StateKeeper(database, recorded), Requests(app, make, box, deliver)
     for part in PARTS:
-        for request in getattr(Requests(app, make, box, deliver), part)():
+        for request in getattr(requests, part)():
             # Protocols end sessions with GET, too.
             is_reading = request.method == "GET" and part != "protocol"
-            before = {} if is_reading else read_state(database)
+            if not is_reading:
+                keeper.read()
             request.send(app).close()
             if not is_reading:
-                put_back(database, before, read_state(database))
+                keeper.put_back()
                 forget(app)
-        database.clean()
-        forget(app)
+    database.clean()
+    forget(app)
     with app.app_context():
         outages.beat()
         checkpoints.advance()
@@ -133,6 +149,6 @@ def test_constructs_of_every_statement_are_those_of_the_document(
         assert purge_expired(Actor.system("", "tests")) is not None
     # Each kind of statement was seen, or this test sees nothing.
     for beginning in ("CREATE TABLE", "SELECT", "INSERT", "UPDATE", "DELETE", "SET SESSION"):
-        assert any(statement.startswith(beginning) for statement in recorded), beginning
-    found = set(used(recorded))
+        assert any(statement.startswith(beginning) for statement in recorded.statements), beginning
+    found = set(used(recorded.statements))
     assert documented() == {name: "yes" if name in found else "no" for name in CONSTRUCTS}

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,8 +37,8 @@ from app.uptime import uptime
 from tests.factories import Factory, MadeClient
 from tests.support.applications import environment
 from tests.support.databases import Database
+from tests.support.followers import Others
 from tests.support.process import wait_until
-from tests.support.servers import ROOT
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 CHANGES_LEFT = CompiledQuery(
@@ -340,68 +338,13 @@ def test_changes_are_followed_only_while_cached_values_are_used(
     assert cache_invalidation.is_in_use()
 
 
-# Follows as the thread of a serving process does, and prints a line for each query of the changes.
-FOLLOWING = """
-import sys, time
-from app import create_app
-from app.fast_path import cache_invalidation
-
-app, rows = create_app(), cache_invalidation._CHANGES.rows
-
-def counted():
-    print("asked", flush=True)
-    return rows()
-
-cache_invalidation._CHANGES.rows = counted
-with app.app_context():
-    while True:
-        cache_invalidation._follower_of(app.config["GATEHOUSE"].database_url).used_at = cache_invalidation.uptime()
-        cache_invalidation.follow()
-        time.sleep(0.05)
-"""
-
-
-class OtherProcess:
-    """A process of this machine that follows the changes; ``asked`` counts its queries."""
-
-    def __init__(self, environment: dict[str, str]) -> None:
-        command = [sys.executable, "-c", FOLLOWING]
-        self.process = subprocess.Popen(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-        self.asked = 0
-        threading.Thread(target=self._count, daemon=True).start()
-
-    def _count(self) -> None:
-        assert self.process.stdout is not None
-        for _ in self.process.stdout:
-            self.asked += 1
-
-    def asks(self) -> None:
-        """Wait until it has asked again."""
-        before = self.asked
-        wait_until(lambda: self.asked > before, "a query of the changes")
-
-    def end(self) -> None:
-        """Kill it."""
-        self.process.kill()
-        self.process.wait()
-
-
 @pytest.fixture
-def start_following(app: Flask, database: Database) -> Iterator[Callable[[], OtherProcess]]:
+def others(app: Flask, database: Database) -> Iterator[Others]:
     with app.app_context():
         folder = current().instance
-    started: list[OtherProcess] = []
-
-    def start() -> OtherProcess:
-        one = OtherProcess(os.environ | environment(database, folder, "http://127.0.0.1:8000"))
-        started.append(one)
-        return one
-
-    yield start
-    for one in started:
-        one.end()
-        assert one.process.stdout is not None
-        one.process.stdout.close()
+    made = Others(os.environ | environment(database, folder, "http://127.0.0.1:8000"))
+    yield made
+    made.end()
 
 
 def is_trusted_after_a_second(machine: MadeClient) -> bool:
@@ -412,34 +355,30 @@ def is_trusted_after_a_second(machine: MadeClient) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 def test_one_process_of_a_machine_follows_and_another_takes_over(
-    app: Flask,
-    make: Factory,
-    machine: MadeClient,
-    start_following: Callable[[], OtherProcess],
-    fault: signal.Signals,
+    app: Flask, make: Factory, machine: MadeClient, others: Others
 ) -> None:
     """RV-5: whoever leads, a change elsewhere is seen here, where nobody asks, or nothing cached is trusted."""
-    first = start_following()
-    first.asks()
-    second = start_following()
+    lead = others.start()
+    others.wait_for(lead)
     with app.app_context():
-        assert name_of(machine) == "Harvester"
-        for _ in range(3):
-            first.asks()
-        assert not second.asked, "two processes of one machine ask"
-        first.process.send_signal(fault)
-        if fault is signal.SIGKILL:
-            first.process.wait()
-        second.asks()
-        with on_another_machine():
-            rename(make, machine, "Reaper")
-        second.asks()
-        second.asks()
-        assert name_of(machine) == "Reaper"
-        # What the lead has told is trusted by a process that has never asked.
-        wait_until(lambda: is_trusted_after_a_second(machine), "a cached value of more than a second ago")
+        for fault, name in ((signal.SIGKILL, "Reaper"), (signal.SIGSTOP, "Gleaner")):
+            before = name_of(machine)
+            second = others.start()
+            told = others.asked[second]
+            for _ in range(3):
+                others.wait_for(lead)
+            assert others.asked[second] == told, "two processes of one machine ask"
+            os.kill(lead, fault)
+            others.wait_for(second)
+            with on_another_machine():
+                rename(make, machine, name)
+            others.wait_for(second)
+            others.wait_for(second)
+            assert name_of(machine) == name != before
+            # What the lead has told is trusted by a process that has never asked.
+            wait_until(lambda: is_trusted_after_a_second(machine), "a cached value of more than a second ago")
+            lead = second
 
 
 def test_value_is_not_trusted_a_second_after_the_lead_asked(

@@ -24,6 +24,7 @@ class Tokens:
 
     def __init__(self, server: LiveServer, make: Factory) -> None:
         self.server, self.make, self.organization = server, make, make.organization()
+        make.signing_key(self.organization)
         api = make.machine(self.organization, resources=[AUDIENCE])
         self.environment = {
             "ISSUER": self.organization.issuer,

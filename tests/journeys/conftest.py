@@ -82,6 +82,7 @@ class Journey:
 def journey(live_server: LiveServer, live_make: Factory) -> Journey:
     """A new organization with one web client and one user."""
     organization = live_make.organization()
+    live_make.signing_key(organization)
     client = live_make.client(organization, redirect_uris=[REDIRECT_URI], scopes=SCOPE.split())
     return Journey(live_server, live_make, client, live_make.user(organization))
 

@@ -118,14 +118,15 @@ def _keeps_refusals(place: OrganizationProbe) -> Any:
     """Return whether a rejection is logged; a later one on the same worker shows when to look."""
     request_id = _refused(place)
     worker = place.worker
-    other = place.notes.setdefault("other", OrganizationProbe(place.server, place.make))
-    later = _refused(other)
-    while other.worker != worker:
+    with OrganizationProbe(place.server, place.make) as other:
         later = _refused(other)
-    ends = time.monotonic() + _PATIENCE_SECONDS
-    while not _is_kept(other, later):
-        assert time.monotonic() < ends, "nothing was written"
-        time.sleep(0.1)
+        while other.worker != worker:
+            other.leave(other.worker)
+            later = _refused(other)
+        ends = time.monotonic() + _PATIENCE_SECONDS
+        while not _is_kept(other, later):
+            assert time.monotonic() < ends, "nothing was written"
+            time.sleep(0.1)
     kept = _is_kept(place, request_id)
     place.worker = worker
     return kept

@@ -163,6 +163,8 @@ class Grove:
     def register(self, **fields: Any) -> MadeClient:
         """Register a client, a web client unless ``fields`` say otherwise."""
         good: dict[str, Any] = {"redirect_uris": [REDIRECT_URI], "scopes": SCOPE.split()}
+        for algorithm in {"RS256", fields.get("id_token_signed_response_alg", "RS256")}:
+            self.make.signing_key(self.user.organization, algorithm)
         return self.make.client(self.user.organization, **(good | fields))
 
     def walk(self, script: str, client: MadeClient | None = None, **given: Any) -> Mapping[str, Any]:

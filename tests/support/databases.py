@@ -76,6 +76,10 @@ class Database(ABC):
                 rows[table] = list(cursor.fetchall())
         return rows
 
+    @abstractmethod
+    def drop(self) -> None:
+        """Remove all tables; nothing else may be connected."""
+
     def is_empty(self) -> bool:
         """Return whether the database has no tables."""
         return not self.query(self._list_tables)
@@ -171,6 +175,9 @@ class MariaDBDatabase(Database):
     def connect(self) -> Any:
         return self.server.connect(self.name)
 
+    def drop(self) -> None:
+        self.server.create_database(self.name)
+
     def query_each(self, statements: Sequence[str]) -> list[list[tuple[Any, ...]]]:
         # All in one packet.
         with contextlib.closing(self.connect()) as connection:
@@ -214,6 +221,12 @@ class SQLiteDatabase(Database):
 
     def connect(self) -> Any:
         return sqlite3.connect(self.file, isolation_level=None, timeout=60)
+
+    def drop(self) -> None:
+        self.close()
+        self._kept = None
+        for suffix in ("", "-wal", "-shm"):
+            Path(f"{self.file}{suffix}").unlink(missing_ok=True)
 
     def fill(self, contents: Contents) -> None:
         self.query("PRAGMA journal_mode = WAL")

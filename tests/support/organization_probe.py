@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import time
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
 import requests
@@ -19,14 +20,21 @@ from tests.support.servers import LiveServer
 VERIFIER = "v" * 43
 CALLBACK = "https://orchard.example/callback"
 numbers = itertools.count(1)
+# On a busy machine one worker may answer many quick requests before the other is scheduled.
+_PATIENCE_SECONDS = 30
 
 
 class OrganizationProbe:
-    """An organization on the live server; each request uses a new connection."""
+    """An organization on the live server, asked on one connection, and so one worker, until it is to be another.
+
+    A context manager that closes the connection.
+    """
 
     def __init__(self, server: LiveServer, make: Factory, box: Mailbox | None = None) -> None:
         self.server, self.make = server, make
         self.box = box or Mailbox()
+        self._session = requests.Session()
+        self._session.trust_env = False
         self.notes: dict[str, Any] = {}
         self.organization = make.organization()
         self.slug = self.organization.slug
@@ -34,6 +42,20 @@ class OrganizationProbe:
         # Clients are registered before a setting forbids it, because their use is tested.
         self.machine = make.machine(self.organization, "clients:read")
         self.worker = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._session.close()
+
+    def leave(self, *workers: str) -> None:
+        """Connect to a worker that is none of these, for at most half a minute."""
+        ends = time.monotonic() + _PATIENCE_SECONDS
+        while self.worker in workers:
+            assert time.monotonic() < ends, f"only {workers} answered"
+            self._session.close()
+            self.ask("GET", "/healthz")
 
     @cached_property
     def web(self) -> MadeClient:
@@ -65,12 +87,11 @@ class OrganizationProbe:
         return {self.make.cookie_name(self.organization): self.make.sign_in(user).token}
 
     def ask(self, method: str, path: str, **more: Any) -> requests.Response:
-        """Send one request on a new connection; ``worker`` is the process that answered."""
-        with requests.Session() as session:
-            session.trust_env = False
-            answer = session.request(
-                method, f"{self.server.url}{path}", allow_redirects=False, timeout=20, **more
-            )
+        """Send one request without cookies of others; ``worker`` is the process that answered."""
+        self._session.cookies.clear()
+        answer = self._session.request(
+            method, f"{self.server.url}{path}", allow_redirects=False, timeout=20, **more
+        )
         self.worker = answer.headers[WORKER_HEADER]
         return answer
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Protocol
 
 from sqlalchemy import Table
 
 from app.models import Base
-from tests.support.cut_connections import Cuts
 from tests.support.databases import Database
 
 # By table, then by primary key.
@@ -19,13 +18,19 @@ State = dict[str, dict[tuple[Any, ...], tuple[Any, ...]]]
 Change = dict[str, Counter[str]]
 
 
+class Writes(Protocol):
+    """What counts the statements that may have changed something."""
+
+    writes: int
+
+
 class StateKeeper:
     """Reads the rows of a database before requests and puts them back, and both only after something was written.
 
-    All that writes must do so on the connections of ``cuts``.
+    All that writes must do so on the connections that ``cuts`` counts.
     """
 
-    def __init__(self, database: Database, cuts: Cuts) -> None:
+    def __init__(self, database: Database, cuts: Writes) -> None:
         self._database, self._cuts = database, cuts
         self._state: State = {}
         self._writes = -1

@@ -142,8 +142,10 @@ class App:
 def register(make: Factory, quickstart: Quickstart, url: str) -> MadeClient:
     """Register a client as the portal's form does, in a new organization with the setting of the quickstart."""
     settings = None if quickstart.pkce is None else {"oauth": {"pkce": quickstart.pkce}}
+    organization = make.organization(settings=settings)
+    make.signing_key(organization)
     return make.client(
-        make.organization(settings=settings),
+        organization,
         type=quickstart.type,
         id_token_claims=quickstart.id_token_claims,
         redirect_uris=[url + quickstart.callback],
