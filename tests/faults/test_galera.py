@@ -19,6 +19,7 @@ from app.operations.maintenance.database_nodes import DatabaseNodes, serve_agent
 from tests.factories import Factory, MadeClient
 from tests.faults.traffic import Traffic
 from tests.journeys.conftest import REDIRECT_URI, SCOPE
+from tests.oauth.conftest import FAST_KEYS
 from tests.races.conftest import Race
 from tests.support import process
 from tests.support.applications import BASE_URL, application
@@ -132,7 +133,7 @@ def test_tokens_issued_and_revoked_at_two_nodes_give_no_wrong_answer(
 def test_codes_and_refresh_tokens_at_two_nodes_are_used_once(servers: tuple[LiveServer, LiveServer]) -> None:
     one, two = servers
     make = Factory(one.app)
-    organization = make.organization()
+    organization = make.organization(settings=FAST_KEYS)
     client = make.client(organization, redirect_uris=[REDIRECT_URI], scopes=SCOPE.split())
     race = Race(one, make, client, make.user(organization))
     person = FormBrowser(one.url)

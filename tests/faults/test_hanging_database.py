@@ -28,6 +28,7 @@ from app.operations.store.transactions import read
 from app.rules.errors import Unavailable
 from tests.factories import Factory, bearer_header
 from tests.faults.traffic import Traffic
+from tests.oauth.conftest import FAST_KEYS
 from tests.support import process
 from tests.support.applications import BASE_URL
 from tests.support.concurrent_requests import Post, replies_of_every_worker
@@ -121,7 +122,7 @@ def test_hanging_database_delays_no_request_that_does_not_need_it(
 ) -> None:
     """F8."""
     make = Factory(server.app)
-    organization = make.organization()
+    organization = make.organization(settings=FAST_KEYS)
     client = make.machine(organization, "clients:read")
     bearer = bearer_header(make.bearer(organization))
     base = f"/organizations/{organization.slug}"

@@ -11,6 +11,7 @@ from app.operations.organizations.settings import update_settings
 from tests.factories import Factory
 from tests.faults.conftest import restarted
 from tests.journeys.conftest import REDIRECT_URI, SCOPE
+from tests.oauth.conftest import FAST_KEYS
 from tests.races.conftest import Race
 from tests.support import process
 from tests.support.concurrent_requests import Post, Reply, send
@@ -25,7 +26,7 @@ GRACE_SECONDS = 10
 def race_on(server: LiveServer) -> Race:
     """Create an organization with one web client and one user on the server."""
     make = Factory(server.app)
-    organization = make.organization()
+    organization = make.organization(settings=FAST_KEYS)
     client = make.client(organization, redirect_uris=[REDIRECT_URI], scopes=SCOPE.split())
     return Race(server, make, client, make.user(organization))
 

@@ -22,6 +22,7 @@ from app.database_errors import ErrorClass, classify_error
 from app.operations.store import transactions
 from tests.factories import Factory, bearer_header
 from tests.journeys.conftest import REDIRECT_URI, SCOPE
+from tests.oauth.conftest import FAST_KEYS
 from tests.races.conftest import Race
 from tests.support.applications import forget
 from tests.support.concurrent_requests import Post, Reply, send_concurrently
@@ -356,7 +357,7 @@ def test_every_writing_route_of_the_api_is_sent_in_parallel(crowd: Crowd, world:
 def test_parallel_flows_do_not_deadlock(crowd: Crowd) -> None:
     """Sign-ins, consents, codes, refresh tokens and revocations of one user at one client."""
     make, url = crowd.make, crowd.server.url
-    organization = make.organization()
+    organization = make.organization(settings=FAST_KEYS)
     client = make.client(organization, redirect_uris=[REDIRECT_URI], scopes=SCOPE.split())
     race = Race(crowd.server, make, client, make.user(organization))
     token = make.sign_in(race.user).token
