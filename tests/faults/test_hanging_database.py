@@ -37,7 +37,7 @@ from tests.support.mariadb import MariaDB
 from tests.support.servers import LiveServer
 from tests.support.switch import Switch
 
-HANG_SECONDS = 6.0
+HANG_SECONDS = 4.5
 # Once a process has noticed the hang, at most this much after it began.
 NOTICED_SECONDS = 3.5
 # Generous: the machine that runs the tests may be busy. Without a breaker it takes 4 to 6 seconds.
