@@ -10,7 +10,7 @@ Each request is tried with one of its losses, or with as many as ``GATEHOUSE_LOS
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from urllib.parse import urlsplit
 from zlib import crc32
@@ -23,11 +23,10 @@ from app.fast_path import compiled_query
 from app.operations.organizations.setup import issue_setup_token
 from app.operations.store import transactions
 from app.rules.errors import Unavailable
-from tests.factories import PASSWORD, Factory
+from tests.factories import PASSWORD
 from tests.support.applications import forget
 from tests.support.cut_connections import Cuts, Loss, cuttable
 from tests.support.databases import Database
-from tests.support.mail_server import Mailbox
 from tests.support.request_world import SAME_ORIGIN, ValidRequest
 from tests.support.scim_requests import ALWAYS_REFUSED
 from tests.support.stored_state import Change, StateKeeper, change_between
@@ -198,9 +197,9 @@ def trials(app: Flask, database: Database, monkeypatch: pytest.MonkeyPatch) -> I
 @pytest.mark.timeout(SECONDS)
 @pytest.mark.parametrize("part", PARTS)
 def test_lost_database_is_answered_by_503_or_not_noticed(
-    trials: Trials, make: Factory, box: Mailbox, deliver: Callable[[], int], part: str
+    requests: Requests, trials: Trials, part: str
 ) -> None:
-    for request in getattr(Requests(trials.app, make, box, deliver), part)():
+    for request in getattr(requests, part)():
         trials.run(request)
     assert routes(trials.app, part) - trials.sent == set(), "routes without a request that succeeds"
     assert not trials.faults, f"{len(trials.faults)} of {trials.count}:\n" + "\n".join(trials.faults)

@@ -18,6 +18,7 @@ from tests.factories import Factory, bearer_header
 from tests.faults.history import Operation
 from tests.faults.recorder import BEARER, App, Recorder, Secret
 from tests.faults.token_family import TokenFamily, grant_of
+from tests.oauth.conftest import FAST_KEYS
 from tests.support.concurrent_requests import Post, Reply, send
 
 _RECENT = 300
@@ -37,7 +38,7 @@ class Workload(Recorder):
         super().__init__(urls, slowness)
         self._seed = seed
         self._threads: list[threading.Thread] = []
-        self.organization = make.organization()
+        self.organization = make.organization(settings=FAST_KEYS)
         self._administrator = make.machine(self.organization)
         self._machine = _app(make.machine(self.organization, "clients:read"))
         web = make.client(

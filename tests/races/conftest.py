@@ -8,6 +8,7 @@ import pytest
 
 from tests.factories import Factory, MadeClient, MadeUser
 from tests.journeys.conftest import REDIRECT_URI, SCOPE, VERIFIER, Journey
+from tests.oauth.conftest import FAST_KEYS
 from tests.support.concurrent_requests import Post
 from tests.support.form_browser import FormBrowser
 from tests.support.servers import LiveServer
@@ -22,9 +23,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 class Race(Journey):
     """A journey whose single-use values many threads use at once."""
 
+    def signed_in(self) -> FormBrowser:
+        """Return a new browser with a session of the user, which was not started by the form: hashes take long."""
+        visitor = FormBrowser(self.server.url)
+        token = self.make.sign_in(self.user).token
+        visitor.session.cookies.set(self.make.cookie_name(self.user.organization), token)
+        return visitor
+
     def code(self, visitor: FormBrowser | None = None) -> str:
         """Return a new authorization code."""
-        page = self.authorize(self.session(), visitor or FormBrowser(self.server.url))
+        page = self.authorize(self.session(), visitor or self.signed_in())
         return page.query["code"]
 
     def redemption(self, code: str) -> Post:
@@ -57,7 +65,7 @@ class Race(Journey):
 @pytest.fixture
 def race(live_server: LiveServer, live_make: Factory) -> Race:
     """Create an organization with one web client and one user."""
-    organization = live_make.organization()
+    organization = live_make.organization(settings=FAST_KEYS)
     client: MadeClient = live_make.client(organization, redirect_uris=[REDIRECT_URI], scopes=SCOPE.split())
     user: MadeUser = live_make.user(organization)
     return Race(live_server, live_make, client, user)

@@ -1,7 +1,7 @@
 """Key rotation under load (KY-1): relying parties verify with cached keys, and no verification fails.
 
 The relying party here is stricter than libraries are: it reads the key set when its copy expires, and never because
-of an unknown ``kid``. Its copy is valid for a second instead of the five minutes of ``Cache-Control``, and the day
+of an unknown ``kid``. Its copy is valid for half a second instead of the five minutes of ``Cache-Control``, and the day
 for which the next key is published beforehand is shortened in proportion, to three seconds.
 
 To run it alone, with a thousand verifications a second for a minute: ``python -m tests.races.test_key_rotation``.
@@ -35,7 +35,7 @@ from tests.support.mariadb import MariaDB
 from tests.support.servers import LiveServer
 
 pytestmark = [pytest.mark.mariadb, pytest.mark.live, pytest.mark.race]
-KEPT_SECONDS = 1.0
+KEPT_SECONDS = 0.5
 PUBLISHED_SECONDS = 3.0
 FAST = {"oauth": {"signing": {"algorithm": "ES256"}, "access_token": {"format": "jwt"}}}
 
@@ -60,8 +60,8 @@ class RelyingParty:
 class Traffic:
     """One client that requests tokens and many relying parties that verify the newest and the oldest of them."""
 
-    def __init__(self, server: LiveServer, client: MadeClient, *, parties: int) -> None:
-        self.server, self.client, self.parties = server, client, parties
+    def __init__(self, server: LiveServer, client: MadeClient, *, parties: int, pause: float) -> None:
+        self.server, self.client, self.parties, self.pause = server, client, parties, pause
         self.tokens: deque[str] = deque()
         self.verified: Counter[str] = Counter()
         self.failures: list[str] = []
@@ -100,18 +100,21 @@ class Traffic:
                 self.failures.append(repr(error))
             else:
                 self.verified[json.loads(_header(token))["kid"]] += 1
+            time.sleep(self.pause)
 
 
 def _header(token: str) -> bytes:
     return urlsafe_b64decode(token.split(".")[0] + "==")
 
 
-def rotate_under_load(server: LiveServer, make: Factory, *, rounds: int, parties: int) -> Traffic:
-    """Results of the traffic during this number of rotations."""
+def rotate_under_load(
+    server: LiveServer, make: Factory, *, rounds: int, parties: int, pause: float = 0.0
+) -> Traffic:
+    """Results of the traffic during this number of rotations; each party pauses after a verification."""
     organization = make.organization(settings=FAST)
     client = make.machine(organization, "clients:read")
     kids = []
-    with Traffic(server, client, parties=parties) as traffic:
+    with Traffic(server, client, parties=parties, pause=pause) as traffic:
         for _ in range(rounds):
             time.sleep(KEPT_SECONDS)
             with server.app.app_context():
@@ -139,9 +142,9 @@ def _grow_older(server: LiveServer, organization_id: str) -> None:
 
 def test_key_rotation_breaks_no_verification(live_server: LiveServer, live_make: Factory) -> None:
     """KY-1: no verification fails under load, whichever worker signed the token and served the keys."""
-    traffic = rotate_under_load(live_server, live_make, rounds=2, parties=6)
+    traffic = rotate_under_load(live_server, live_make, rounds=2, parties=6, pause=0.02)
     assert traffic.failures == []
-    assert sum(traffic.verified.values()) > 2_000
+    assert sum(traffic.verified.values()) > 500
     assert len(traffic.verified) == 3
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
 from flask import Flask
 
-from tests.factories import Factory, bearer_header
+from tests.factories import bearer_header
 from tests.support.applications import forget
 from tests.support.cut_connections import cuttable
 from tests.support.databases import Database
 from tests.support.lock_trace import Lock, LockTrace, Transaction, find_cycles, find_upgrades
-from tests.support.mail_server import Mailbox
 from tests.support.request_world import ValidRequest
 from tests.support.stored_state import StateKeeper
 from tests.support.valid_requests import Requests
@@ -53,17 +52,8 @@ PATHS = {"clients": "clientId", "resources": "resourceId"}
 
 
 @pytest.mark.timeout(900)
-def test_requests_lock_rows_in_one_order(
-    app: Flask,
-    database: Database,
-    make: Factory,
-    box: Mailbox,
-    deliver: Callable[[], int],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(app.config, "WTF_CSRF_ENABLED", False)
+def test_requests_lock_rows_in_one_order(app: Flask, database: Database, requests: Requests) -> None:
     database.query("SET GLOBAL innodb_status_output_locks = ON")
-    requests = Requests(app, make, box, deliver)
     with closing(database.connect()) as connection, cuttable(app, LockTrace(connection.cursor())) as trace:
         assert isinstance(trace, LockTrace)
         keeper = StateKeeper(database, trace)

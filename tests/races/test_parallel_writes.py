@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,25 +22,25 @@ from app.database_errors import ErrorClass, classify_error
 from app.operations.store import transactions
 from tests.factories import Factory, bearer_header
 from tests.journeys.conftest import REDIRECT_URI, SCOPE
+from tests.oauth.conftest import FAST_KEYS
 from tests.races.conftest import Race
 from tests.support.applications import forget
 from tests.support.concurrent_requests import Post, Reply, send_concurrently
-from tests.support.databases import Database, MariaDBDatabase
+from tests.support.databases import MariaDBDatabase
 from tests.support.form_browser import FormBrowser
-from tests.support.mail_server import Mailbox
 from tests.support.mariadb import MariaDB
 from tests.support.matrix import BODIES, World, world_of
 from tests.support.openapi import Operation
 from tests.support.servers import LiveServer
-from tests.support.stored_state import put_back, read_state
+from tests.support.stored_state import StateKeeper
 from tests.support.valid_requests import Requests
 from tests.support.world import Corner
 
 pytestmark = [pytest.mark.mariadb, pytest.mark.live, pytest.mark.race]
 CROWD = 32
-EACH = 16
+EACH = 8
 # In this process alone, whose threads take turns.
-AT_ONCE = 8
+AT_ONCE = 4
 WRITING = {"POST", "PUT", "PATCH", "DELETE"}
 MAX_LOAD_PER_PROCESSOR = 4
 CLIENT = {"name": "Orchard", "redirect_uris": ["https://orchard.example/callback"], "scopes": ["openid"]}
@@ -292,16 +292,9 @@ def test_mixed_management_writes_do_not_deadlock(crowd: Crowd, world: World) -> 
 
 @pytest.mark.parametrize("part", ["portal", "account"])
 def test_parallel_page_submissions_do_not_deadlock(
-    app: Flask,
-    database: Database,
-    make: Factory,
-    box: Mailbox,
-    deliver: Callable[[], int],
-    monkeypatch: pytest.MonkeyPatch,
-    part: str,
+    app: Flask, requests: Requests, keeper: StateKeeper, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
-    """Every form of the portal and of the account pages, eight times at once in one browser."""
-    monkeypatch.setitem(app.config, "WTF_CSRF_ENABLED", False)
+    """Every form of the portal and of the account pages, four times at once in one browser."""
     deadlocks: list[Exception] = []
 
     def classify(error: Exception) -> ErrorClass:
@@ -311,17 +304,17 @@ def test_parallel_page_submissions_do_not_deadlock(
     monkeypatch.setattr(transactions, "classify_error", classify)
     wrong: list[str] = []
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for request in getattr(Requests(app, make, box, deliver), part)():
+        for request in getattr(requests, part)():
             if request.method != "POST":
                 continue
-            before = read_state(database)
+            keeper.read()
             with Lag() as lag:
                 statuses = Counter(
                     pool.map(lambda _, each=request: each.send(app).status_code, range(AT_ONCE))
                 )
-            put_back(database, before, read_state(database))
+            keeper.put_back()
             forget(app)
-            # Eight attempts at once may all count as too many.
+            # So many attempts at once may all count as too many.
             is_done = any(status < 400 or status == 429 for status in statuses)
             is_done = is_done or request.name.endswith(" refused")
             unexpected = {500} if lag.is_overload else {500, 503}
@@ -356,7 +349,7 @@ def test_every_writing_route_of_the_api_is_sent_in_parallel(crowd: Crowd, world:
 def test_parallel_flows_do_not_deadlock(crowd: Crowd) -> None:
     """Sign-ins, consents, codes, refresh tokens and revocations of one user at one client."""
     make, url = crowd.make, crowd.server.url
-    organization = make.organization()
+    organization = make.organization(settings=FAST_KEYS)
     client = make.client(organization, redirect_uris=[REDIRECT_URI], scopes=SCOPE.split())
     race = Race(crowd.server, make, client, make.user(organization))
     token = make.sign_in(race.user).token

@@ -1,6 +1,6 @@
 """Responses do not reveal who has an account (EN-1, EN-2): their times have the same distribution.
 
-Each test compares 500 samples of both kinds, taken alternately, by the Mann-Whitney U test (p > 0.01). Chance alone
+Each test compares 300 samples of both kinds, taken alternately, by the Mann-Whitney U test (p > 0.01). Chance alone
 fails one round in a hundred and other processes some more, so a failed round is repeated with new samples, and three
 failures in a row are no chance. Password hashing is cheap here, so that it does not hide other differences. Other
 processes do not change the CPU time of this thread, so it shows whether a hash was left out, as the last test does.
@@ -33,7 +33,7 @@ from tests.support.mail_server import Mailbox
 from tests.support.samples import Samples, same_distribution
 
 pytestmark = [pytest.mark.mariadb, pytest.mark.usefixtures("context", "cheap", "unlimited")]
-SAMPLES, ROUNDS = 500, 3
+SAMPLES, ROUNDS = 300, 3
 KNOWN, UNKNOWN = "ada@acme.example", "eve@acme.example"
 Call = Callable[[str], object]
 

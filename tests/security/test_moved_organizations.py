@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -14,7 +13,6 @@ from flask import Flask
 from app.operations.maintenance import move
 from tests.factories import Factory
 from tests.support.applications import forget
-from tests.support.mail_server import Mailbox
 from tests.support.request_world import ValidRequest
 from tests.support.valid_requests import Requests
 
@@ -45,16 +43,7 @@ def begin(app: Flask, organization_id: str, state: str) -> None:
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_moved_organization_is_unavailable_at_each_route(
-    app: Flask,
-    make: Factory,
-    box: Mailbox,
-    deliver: Callable[[], int],
-    monkeypatch: pytest.MonkeyPatch,
-    part: str,
-) -> None:
-    monkeypatch.setitem(app.config, "WTF_CSRF_ENABLED", False)
-    requests = Requests(app, make, box, deliver)
+def test_moved_organization_is_unavailable_at_each_route(app: Flask, requests: Requests, part: str) -> None:
     sent = [one for one in getattr(requests, part)() if OTHERS.fullmatch(one.name.split()[0]) is None]
     sent += [short for one in sent if (short := without_slug(one)) is not None]
     assert len(sent) > 20

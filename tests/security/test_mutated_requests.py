@@ -18,12 +18,9 @@ from urllib.parse import quote
 import pytest
 from flask import Flask
 
-from tests.factories import Factory
 from tests.support.applications import forget
-from tests.support.databases import Database
-from tests.support.mail_server import Mailbox
 from tests.support.request_world import ValidRequest
-from tests.support.stored_state import put_back, read_state
+from tests.support.stored_state import StateKeeper
 from tests.support.valid_requests import Requests
 
 pytestmark = pytest.mark.either
@@ -200,20 +197,13 @@ def _json(request: ValidRequest, chance: random.Random) -> ValidRequest:
 @pytest.mark.timeout(600 if EXAMPLES <= 2 else 7200)
 @pytest.mark.parametrize("part", PARTS)
 def test_mutations_of_a_valid_request_cause_no_500_and_encoded_bodies_are_rejected(
-    app: Flask,
-    make: Factory,
-    database: Database,
-    box: Mailbox,
-    deliver: Callable[[], int],
-    monkeypatch: pytest.MonkeyPatch,
-    part: str,
+    app: Flask, requests: Requests, keeper: StateKeeper, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
-    monkeypatch.setitem(app.config, "WTF_CSRF_ENABLED", False)
     monkeypatch.setitem(app.config, "PROPAGATE_EXCEPTIONS", False)
     failed: list[str] = []
     statuses: Counter[int] = Counter()
-    for request in getattr(Requests(app, make, box, deliver), part)():
-        before = read_state(database)
+    for request in getattr(requests, part)():
+        keeper.read()
         # JS-1: a proxy or firewall in front may decode what this service would read as it is.
         if request.json or request.form or request.body or request.file:
             answer = replace(request, headers=request.headers | {"Content-Encoding": "gzip"}).send(app)
@@ -229,6 +219,6 @@ def test_mutations_of_a_valid_request_cause_no_500_and_encoded_bodies_are_reject
                 failed.append(
                     f"{answer.status_code} {request.method} {request.name} {number}: {changed!r}"[:600]
                 )
-        put_back(database, before, read_state(database))
+        keeper.put_back()
         forget(app)
     assert not failed, f"{len(failed)} of {statuses.total()}:\n" + "\n".join(failed)

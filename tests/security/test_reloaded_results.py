@@ -6,7 +6,6 @@ A secret is on the page that the redirect leads to, once: not in a URL, not read
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from urllib.parse import urljoin, urlsplit
 
 import pytest
@@ -14,12 +13,9 @@ from flask import Flask
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
-from tests.factories import Factory
 from tests.support.applications import forget
-from tests.support.databases import Database
-from tests.support.mail_server import Mailbox
 from tests.support.request_world import ValidRequest
-from tests.support.stored_state import change_between, put_back, read_state
+from tests.support.stored_state import StateKeeper, change_between
 from tests.support.valid_requests import Requests
 
 pytestmark = pytest.mark.either
@@ -65,23 +61,16 @@ def follow(browser: FlaskClient, answer: TestResponse, path: str) -> tuple[str, 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("part", ["portal", "account"])
 def test_reloading_the_result_of_a_form_changes_nothing_and_shows_no_secret_again(
-    app: Flask,
-    make: Factory,
-    database: Database,
-    box: Mailbox,
-    deliver: Callable[[], int],
-    monkeypatch: pytest.MonkeyPatch,
-    part: str,
+    app: Flask, requests: Requests, keeper: StateKeeper, part: str
 ) -> None:
-    monkeypatch.setitem(app.config, "WTF_CSRF_ENABLED", False)
     failed: list[str] = []
     secrets: set[str] = set()
-    for request in getattr(Requests(app, make, box, deliver), part)():
+    for request in getattr(requests, part)():
         if request.method != "POST":
             continue
-        before = read_state(database)
+        before = keeper.read()
         browser, answer = send(app, request)
-        sent = read_state(database)
+        sent = keeper.latest()
         if answer.status_code == 200 and change_between(before, sent, columns=NOTED):
             failed.append(f"{request.name}: its result is not on a page of its own")
         cookies = " ".join(answer.headers.getlist("Set-Cookie"))
@@ -90,7 +79,7 @@ def test_reloading_the_result_of_a_form_changes_nothing_and_shows_no_secret_agai
             found = set(SECRET.findall(shown.text))
             if found:
                 secrets.add(request.name)
-            shown_state = read_state(database)
+            shown_state = keeper.latest()
             again = browser.get(path)
             if again.status_code != 200:
                 failed.append(f"{request.name}: {path} is {again.status_code} when reloaded")
@@ -100,9 +89,9 @@ def test_reloading_the_result_of_a_form_changes_nothing_and_shows_no_secret_agai
                 failed.append(f"{request.name}: the notice is on {path} when reloaded")
             if "done=" in urlsplit(path).query:
                 failed.append(f"{request.name}: a notice in the URL {path}")
-            if changes := change_between(shown_state, read_state(database), columns=NOTED):
+            if changes := change_between(shown_state, keeper.latest(), columns=NOTED):
                 failed.append(f"{request.name}: reloading {path} changed {changes}")
-        put_back(database, before, read_state(database))
+        keeper.put_back()
         forget(app)
     assert not failed, "\n".join(failed)
     expected = {

@@ -27,6 +27,7 @@ from app.mysql_connection import MySQLConnection
 _READ = re.compile(
     r"\s*(SELECT|SET|SHOW|PRAGMA|BEGIN|START|COMMIT|ROLLBACK|SAVEPOINT|RELEASE)[^;]*", re.IGNORECASE
 )
+_WRITTEN = re.compile(r"\b(?:INTO|UPDATE|DELETE FROM|REPLACE) +[`\"]?(\w+)", re.IGNORECASE)
 
 
 class Loss(Enum):
@@ -41,12 +42,14 @@ class Cuts:
     """The statements of this thread, and the one that loses the connection.
 
     ``sent`` holds them in order, COMMIT and ROLLBACK included. ``is_away`` says that the database is lost for good.
-    ``writes`` counts those of all threads that may have changed something.
+    ``writes`` counts those of all threads that may have changed something, and ``written`` names their tables, among
+    them None for one that is not known.
     """
 
     def __init__(self) -> None:
         self.sent: list[str] = []
         self.writes = 0
+        self.written: set[str | None] = set()
         self.is_away = False
         self._number = -1
         self._loss: Loss | None = None
@@ -63,7 +66,9 @@ class Cuts:
 
     def run(self, connection: Cuttable, statement: str, execute: Callable[[], Any]) -> Any:
         """Execute the statement of the connection unless its turn to be lost has come."""
-        self.writes += not _READ.fullmatch(statement)
+        if not _READ.fullmatch(statement):
+            self.writes += 1
+            self.written |= set(_WRITTEN.findall(statement)) or {None}
         if threading.get_ident() != self._thread:
             return execute()
         is_due = len(self.sent) == self._number and self._loss is not None

@@ -12,6 +12,7 @@ from werkzeug.test import TestResponse
 
 from app.rules.identifiers import new_id, public_id
 from tests.factories import Factory
+from tests.support.request_world import cookies_of
 from tests.support.world import Corner, build
 
 # Public pages, and why they are public.
@@ -69,6 +70,7 @@ class Matrix:
     def __init__(self, app: Flask, make: Factory) -> None:
         self.app, self.make = app, make
         self.acme, self.globex = build(app, make)
+        self._tokens: dict[str, str] = {}
 
     def pages(self) -> Iterator[tuple[str, str, str]]:
         """Return (endpoint, method, path pattern) of every page that is not public."""
@@ -86,15 +88,23 @@ class Matrix:
         """Request the page, or submit its form with a valid CSRF token."""
         if method == "GET":
             return http.get(path)
-        token = _TOKEN.search(http.get(f"/organizations/{SLUG}/login?reauthenticate=1").text)
-        assert token is not None
         fields = {
-            "csrf_token": token[1],
+            "csrf_token": self._token(http),
             "name": "Taken over",
             "email": "mallory@example.com",
             "role": "admin",
         }
         return http.post(path, data=fields, headers={"Sec-Fetch-Site": "same-origin"})
+
+    def _token(self, http: FlaskClient) -> str:
+        """Return the CSRF token of the browser, which is read from a page again when its cookies have changed."""
+        cookies = cookies_of(http)
+        if cookies not in self._tokens:
+            found = _TOKEN.search(http.get(f"/organizations/{SLUG}/login?reauthenticate=1").text)
+            assert found is not None
+            cookies = cookies_of(http)
+            self._tokens[cookies] = found[1]
+        return self._tokens[cookies]
 
 
 def path_of(pattern: str, corner: Corner, slug: str = SLUG) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import io
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 from flask import Flask
@@ -124,6 +125,12 @@ class RequestWorld:
         self._change_settings()
         self.ids = dict(self.corner.ids)
         self._fill()
+
+    def again(self, make: Factory, box: Mailbox, deliver: Callable[[], int]) -> Self:
+        """Return the same in another test, which has put the rows of the organization back into the database."""
+        other = copy.copy(self)
+        other.make, other.box, other.deliver, other.ids = make, box, deliver, dict(self.ids)
+        return other
 
     def _change_settings(self, changes: dict[str, Any] = SETTINGS) -> None:
         sent = {"json": changes, "headers": bearer_header(self.world.token)}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections import Counter
-from collections.abc import Collection
-from typing import Any, Protocol
-
-from sqlalchemy import Table
+from collections.abc import Callable, Collection, Sequence
+from operator import itemgetter
+from typing import Any
 
 from app.models import Base
+from tests.support.cut_connections import Cuts
 from tests.support.databases import Database
 
 # By table, then by primary key.
@@ -18,49 +19,53 @@ State = dict[str, dict[tuple[Any, ...], tuple[Any, ...]]]
 Change = dict[str, Counter[str]]
 
 
-class Writes(Protocol):
-    """What counts the statements that may have changed something."""
-
-    writes: int
-
-
 class StateKeeper:
     """Reads the rows of a database before requests and puts them back, and both only after something was written.
 
-    All that writes must do so on the connections that ``cuts`` counts.
+    All that writes must do so on the connections of ``cuts``.
     """
 
-    def __init__(self, database: Database, cuts: Writes) -> None:
+    def __init__(self, database: Database, cuts: Cuts) -> None:
         self._database, self._cuts = database, cuts
-        self._state: State = {}
+        self._kept: State = {}
+        self._latest: State = {}
         self._writes = -1
 
-    def read(self) -> State:
-        """Return every row."""
+    def latest(self) -> State:
+        """Return every row. Only the tables that were written since the last time are read."""
         if self._writes != self._cuts.writes:
-            self._state, self._writes = read_state(self._database), self._cuts.writes
-        return self._state
+            written, self._cuts.written = self._cuts.written, set()
+            is_known = self._writes != -1 and None not in written
+            # No foreign key changes the rows of another table.
+            names = [name for name in _ALL if name in written] if is_known else _ALL
+            self._writes = self._cuts.writes
+            self._latest = self._latest | read_state(self._database, names)
+        return self._latest
+
+    def read(self) -> State:
+        """Return every row, to be restored by ``put_back``."""
+        self._kept = self.latest()
+        return self._kept
 
     def put_back(self) -> State:
         """Restore what ``read`` returned; return what was there instead."""
-        if self._writes == self._cuts.writes:
-            return self._state
-        after = read_state(self._database)
-        put_back(self._database, self._state, after)
-        self._writes = self._cuts.writes
+        after = self.latest()
+        if after is not self._kept:
+            put_back(self._database, self._kept, after)
+            self._latest = self._kept
         return after
 
 
-def read_state(database: Database) -> State:
-    """Return every row."""
-    tables = Base.metadata.tables.values()
-    found = database.query_each([f"SELECT {_columns(table, database)} FROM {table.name}" for table in tables])
-    state: State = {}
-    for table, rows in zip(tables, found, strict=True):
-        names = table.columns.keys()
-        keys = [names.index(column.name) for column in table.primary_key]
-        state[table.name] = {tuple(row[key] for key in keys): tuple(row) for row in rows}
-    return state
+_ALL = tuple(Base.metadata.tables)
+
+
+def read_state(database: Database, names: Sequence[str] = _ALL) -> State:
+    """Return every row of the tables."""
+    found = database.query_each([_select(name, database.engine) for name in names]) if names else []
+    return {
+        name: {_key_of(name)(row): tuple(row) for row in rows}
+        for name, rows in zip(names, found, strict=True)
+    }
 
 
 def change_between(
@@ -104,12 +109,27 @@ def put_back(database: Database, before: State, after: State) -> None:
             cursor.execute(f"DELETE FROM {name}")
             rows = list(before[name].values())
             if rows:
-                columns = _columns(Base.metadata.tables[name], database)
+                columns = _columns(name, database.engine)
                 marks = ", ".join([database.mark] * len(rows[0]))
                 cursor.executemany(f"INSERT INTO {name} ({columns}) VALUES ({marks})", rows)
         cursor.execute("COMMIT")
 
 
-def _columns(table: Table, database: Database) -> str:
-    quote = "`" if database.engine == "mariadb" else '"'
-    return ", ".join(f"{quote}{column.name}{quote}" for column in table.columns)
+@functools.cache
+def _columns(name: str, engine: str) -> str:
+    quote = "`" if engine == "mariadb" else '"'
+    return ", ".join(f"{quote}{column.name}{quote}" for column in Base.metadata.tables[name].columns)
+
+
+@functools.cache
+def _select(name: str, engine: str) -> str:
+    return f"SELECT {_columns(name, engine)} FROM {name}"
+
+
+@functools.cache
+def _key_of(name: str) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    """Return what finds the primary key in a row of the table."""
+    table = Base.metadata.tables[name]
+    names = table.columns.keys()
+    places = [names.index(column.name) for column in table.primary_key]
+    return itemgetter(*places) if len(places) > 1 else lambda row: (row[places[0]],)
