@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import CodeType
 from typing import Any
 from urllib.parse import urljoin
 
 from flask import Flask
 from flask.testing import FlaskClient
 from flask_migrate import upgrade
-from jinja2.bccache import Bucket, BytecodeCache
 
 from app import config, create_app
 from app.operations.clients import client_authentication, client_usage, metadata_documents
@@ -18,10 +16,9 @@ from app.operations.directory import lookups
 from app.operations.maintenance import instance_overview
 from app.operations.store import usage_counters
 from tests.support.databases import Contents, Database
+from tests.support.template_cache import template_cache
 
 BASE_URL = "http://localhost"
-# By file: the checksum and the code of each template. To compile them takes longer than to render them.
-_compiled: dict[str, tuple[str, CodeType]] = {}
 # By kind of database: what one has after all migrations, which take longer than to create its tables.
 _migrated: dict[str, Contents] = {}
 
@@ -35,25 +32,13 @@ class Client(FlaskClient):
         return super().open(*args, **kwargs)
 
 
-class TemplateCache(BytecodeCache):
-    """What one application of this process has compiled, for all others."""
-
-    def load_bytecode(self, bucket: Bucket) -> None:
-        checksum, code = _compiled.get(bucket.key, ("", None))
-        bucket.code = code if checksum == bucket.checksum else None
-
-    def dump_bytecode(self, bucket: Bucket) -> None:
-        if bucket.code is not None:
-            _compiled[bucket.key] = bucket.checksum, bucket.code
-
-
 def application(database: Database, instance: Path, base_url: str) -> Flask:
     """Return the application on the database, migrated to the newest schema."""
     app = create_app(config.load(environment(database, instance, base_url)))
     app.testing = True
     app.config["TEST_BASE_URL"] = base_url
     app.test_client_class = Client
-    app.jinja_env.bytecode_cache = TemplateCache()
+    app.jinja_env.bytecode_cache = template_cache()
     migrated = _migrated.get(database.kind)
     if migrated is not None and database.is_empty():
         database.fill(migrated)

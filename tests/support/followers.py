@@ -78,6 +78,24 @@ class Others:
         before = self.asked[pid]
         process.wait_until(lambda: self.asked[pid] > before, "a query of the changes")
 
+    def find_lead(self, *pids: int) -> int:
+        """Wait until one of the processes asks three times while the others never do, and return it.
+
+        On a busy machine another one may ask because the lead was late, and then leads.
+        """
+        asking: list[int] = []
+
+        def is_one() -> bool:
+            before = self.asked.copy()
+            process.wait_until(
+                lambda: max(self.asked[pid] - before[pid] for pid in pids) >= 3, "queries of the changes"
+            )
+            asking[:] = [pid for pid in pids if self.asked[pid] > before[pid]]
+            return len(asking) == 1
+
+        process.wait_until(is_one, "one process of the machine that asks alone")
+        return asking[0]
+
     def end(self) -> None:
         """Kill them."""
         process.kill_group(self._parent)

@@ -19,7 +19,10 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from flask import Flask
+
 from tests.support import process
+from tests.support.template_cache import template_cache
 
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -141,6 +144,7 @@ def main() -> None:
     from app.fast_path.preload import load_libraries
 
     load_libraries()
+    Flask.jinja_options = {"bytecode_cache": template_cache()}
     sys.argv[1:] = _serve(socket.socket(fileno=os.dup(0)))
     entrypoint()
 
