@@ -11,12 +11,10 @@ from app.rules.authorization.authorization_request import challenge_of
 from tests.factories import Factory, MadeClient
 from tests.journeys.conftest import REDIRECT_URI, VERIFIER
 from tests.oauth.conftest import FAST_KEYS
+from tests.races.conftest import CROWD
 from tests.support.concurrent_requests import Post, Reply, send, send_concurrently
 from tests.support.servers import LiveServer
 from tests.support.signer import Signer
-
-CROWD = 100
-"""Several times as many as the workers have threads: the first of them race, and the rest only lose."""
 
 
 def statuses(replies: list[Reply]) -> Counter[int]:

@@ -9,12 +9,11 @@ import pytest
 from tests.factories import Factory, MadeClient, MadeUser
 from tests.oauth.conftest import FAST_KEYS
 from tests.oauth.device import GRANT
+from tests.races.conftest import CROWD
 from tests.support.concurrent_requests import Post, send, send_concurrently
 from tests.support.form_browser import FormBrowser
 from tests.support.servers import LiveServer
 
-CROWD = 64
-"""Several times as many as the workers have threads: the first of them race, and the rest only lose."""
 FEWER = 24
 """Each of these changes the row that all of them read."""
 

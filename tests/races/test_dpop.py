@@ -11,12 +11,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.factories import MadeClient
-from tests.races.conftest import Race
+from tests.races.conftest import CROWD, Race
 from tests.support.concurrent_requests import Post, send, send_concurrently
 from tests.support.dpop import Prover
 
-CROWD = 100
-"""Several times as many as the workers have threads: the first of them race, and the rest only lose."""
 FORM = {"grant_type": "client_credentials"}
 
 

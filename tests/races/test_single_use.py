@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tests.races.conftest import Race
+from tests.races.conftest import CROWD, Race
 from tests.support.concurrent_requests import (
     Reply,
     replies_of_every_worker,
@@ -12,8 +12,6 @@ from tests.support.concurrent_requests import (
     send_concurrently,
 )
 
-CROWD = 64
-"""Several times as many as the workers have threads: the first of them race, and the rest only lose."""
 FEWER = 24
 """For what comes after the race: how many lost it is of no matter there."""
 
