@@ -32,7 +32,8 @@ CHECKS = [
     checks.response_schema_conformance,
 ]
 
-# No input violates the schemas of these: all their parameters are optional strings. To find that out takes seconds.
+# No input violates the schemas of these, which take only strings, optional ones but for the ID in the path. To find
+# that out takes seconds.
 ALWAYS_VALID = {
     *("GET /me", "GET /instance/settings-limits", "POST /oauth/logout"),
     *("GET /oauth/register/{registeredClientId}", "DELETE /oauth/register/{registeredClientId}"),

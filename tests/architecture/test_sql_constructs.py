@@ -56,28 +56,22 @@ CONSTRUCTS: Mapping[str, str] = {
 }
 
 
-class Recorded:
-    """Every text that is sent to the database while the test runs, without values and in one line."""
-
-    def __init__(self) -> None:
-        self.statements: set[str] = set()
-
-    def add(self, text: bytes | str) -> None:
-        words = text if isinstance(text, str) else bytes(text).decode(errors="replace")
-        self.statements.add(" ".join(re.sub(r"'(?:[^'\\]|\\.|'')*'", "?", words).split()))
-
-
 @pytest.fixture
-def recorded(monkeypatch: pytest.MonkeyPatch) -> Recorded:
-    found = Recorded()
+def recorded(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Every text that is sent to the database while the test runs, without values and in one line."""
+    found: set[str] = set()
     query, send_waiting = MySQLConnection.query, MySQLConnection.send_waiting
 
+    def record(text: bytes | str) -> None:
+        words = text if isinstance(text, str) else bytes(text).decode(errors="replace")
+        found.add(" ".join(re.sub(r"'(?:[^'\\]|\\.|'')*'", "?", words).split()))
+
     def record_query(self: MySQLConnection, text: bytes) -> None:
-        found.add(text)
+        record(text)
         query(self, text)
 
     def record_packet(self: MySQLConnection, *last: bytes) -> None:
-        found.add(b";".join([*self.waiting, *last]))
+        record(b";".join([*self.waiting, *last]))
         send_waiting(self, *last)
 
     monkeypatch.setattr(MySQLConnection, "query", record_query)
@@ -104,7 +98,7 @@ def test_constructs_of_every_statement_are_those_of_the_document(
     mariadb: MariaDB,
     worker: str,
     instance: Path,
-    recorded: Recorded,
+    recorded: set[str],
     app: Flask,
     database: Database,
     make: Factory,
@@ -137,6 +131,6 @@ def test_constructs_of_every_statement_are_those_of_the_document(
         assert purge_expired(Actor.system("", "tests")) is not None
     # Each kind of statement was seen, or this test sees nothing.
     for beginning in ("CREATE TABLE", "SELECT", "INSERT", "UPDATE", "DELETE", "SET SESSION"):
-        assert any(statement.startswith(beginning) for statement in recorded.statements), beginning
-    found = set(used(recorded.statements))
+        assert any(statement.startswith(beginning) for statement in recorded), beginning
+    found = set(used(recorded))
     assert documented() == {name: "yes" if name in found else "no" for name in CONSTRUCTS}

@@ -21,7 +21,6 @@ from tests.support.servers import LiveServer
 
 # More than a busy machine needs until it notices that the database is back.
 GRACE_SECONDS = 10
-ROTATED_AT = "grants SET rotated_at = rotated_at"
 
 
 def race_on(server: LiveServer) -> Race:
@@ -113,13 +112,14 @@ def test_response_lost_in_an_outage_is_repeated_afterwards(
     The outage of the server, and the time after that of the database, are over at once: what is stored grows older.
     """
     race, url = race_on(mortal_server), mortal_server.url
+    organization_id = race.client.organization.id
     process.wait_until(lambda: is_reported(mortal_server), "the first report that the service is reachable")
     request, lost = start_refresh(race)
     # The clock of the grace period began before.
     if what == "server":
         mortal_server.kill()
-        grow_older(race, "instance_facts SET updated_at = updated_at", "name = 'heartbeat'")
-        grow_older(race, ROTATED_AT)
+        grow_older(mortal_server, "instance_facts", "updated_at", name="heartbeat")
+        grow_older(mortal_server, "grants", "rotated_at", organization_id=organization_id)
         mortal_server.start()
     else:
         mortal_database.kill()
@@ -129,17 +129,21 @@ def test_response_lost_in_an_outage_is_repeated_afterwards(
     repeated = send_until_served(url, request)
     assert (repeated.status, repeated.json["refresh_token"]) == (200, lost.json["refresh_token"])
     if what == "database":
-        grow_older(race, ROTATED_AT)
+        grow_older(mortal_server, "grants", "rotated_at", organization_id=organization_id)
     process.wait_until(
         lambda: send(url, request).status == 400, "the grace period is over", seconds=60, pause=1
     )
     assert is_refused(send(url, race.refresh(lost.json["refresh_token"])))
 
 
-def grow_older(race: Race, column: str, where: str | None = None) -> None:
-    """Subtract more than the grace period from the column, by default in the rows of the organization."""
-    change = f"UPDATE {column} - INTERVAL {GRACE_SECONDS + 1} SECOND WHERE {where or 'organization_id = %s'}"
-    race.server.database.query(change, *([] if where else [race.client.organization.id.encode()]))
+def grow_older(server: LiveServer, table: str, time_column: str, **where: str) -> None:
+    """Subtract more than the grace period from a time in the rows where one column has the value."""
+    [(column, value)] = where.items()
+    server.database.query(
+        f"UPDATE {table} SET {time_column} = {time_column} - INTERVAL {GRACE_SECONDS + 1} SECOND"
+        f" WHERE {column} = %s",
+        value.encode(),
+    )
 
 
 def send_until_served(url: str, request: Post) -> Reply:

@@ -26,7 +26,6 @@ from tests.support.databases import Database
 from tests.support.servers import ROOT, LiveServer
 
 ROWS = 2_500
-FEWER = 2_500
 
 
 @pytest.fixture
@@ -89,7 +88,7 @@ def test_import_of_a_killed_worker_is_finished_by_the_other(mortal_server: LiveS
     """P3: one of two workers runs the import, so both are killed, one after the other."""
     server, make = mortal_server, Factory(mortal_server.app)
     acme = make.organization("acme")
-    rows = (f"p{number}@users.example,Person {number}\n" for number in range(FEWER))
+    rows = (f"p{number}@users.example,Person {number}\n" for number in range(ROWS))
     request = urllib.request.Request(
         f"{server.url}/users/imports?name=users.csv",
         data=("email,name\n" + "".join(rows)).encode(),
@@ -108,7 +107,7 @@ def test_import_of_a_killed_worker_is_finished_by_the_other(mortal_server: LiveS
         )
         os.kill(worker, signal.SIGKILL)
         there = server.database.count("users") - before
-        assert 0 < there < FEWER, "the import ended before a worker was killed"
+        assert 0 < there < ROWS, "the import ended before a worker was killed"
         # Let the lease expire: the killed worker cannot release it.
         server.database.query(
             "UPDATE leases SET expires_at = '2026-01-01' WHERE name = %s", import_runner.LEASE.encode()
@@ -118,8 +117,8 @@ def test_import_of_a_killed_worker_is_finished_by_the_other(mortal_server: LiveS
         "the import ends",
         seconds=90,
     )
-    assert server.database.query("SELECT created, skipped, refused FROM user_imports") == [(FEWER, 0, 0)]
-    assert server.database.count("users") - before == FEWER == audited(server.database, "user.imported")
+    assert server.database.query("SELECT created, skipped, refused FROM user_imports") == [(ROWS, 0, 0)]
+    assert server.database.count("users") - before == ROWS == audited(server.database, "user.imported")
     assert server.database.query(
         "SELECT COUNT(*) - COUNT(DISTINCT email_canonical) FROM users WHERE email LIKE '%%users.example'"
     ) == [(0,)]
