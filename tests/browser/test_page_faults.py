@@ -31,6 +31,9 @@ PAGES = (
 
 @pytest.mark.browser
 def test_every_fault_is_found_in_both_looks(page: Any) -> None:
+    page.set_content(PAGE.format(f'{GOOD}<div style="width: 12rem">Wide with large text</div>'))
+    (fault,) = faults_of(page)
+    assert "large text: wider than its screen" in fault
     for content, rule in PAGES:
         page.set_content(PAGE.format(content))
         faults = faults_of(page)

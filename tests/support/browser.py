@@ -124,10 +124,10 @@ def looks(page: Any) -> Iterator[str]:
 def faults_of(page: Any, *, audited: bool = True) -> list[str]:
     """Return usability faults in both ``looks``: overflow (WCAG 1.4.10) and findings of axe.
 
-    Waits until the page is loaded. axe is skipped unless ``audited``, because it needs scripts. Screenshots
+    The narrow one is also shown with text of twice the size (WCAG 1.4.4). Waits until the page is loaded. axe is skipped unless ``audited``, because it needs scripts. Screenshots
     are saved in the folder that GATEHOUSE_PICTURES names.
     """
-    faults = []
+    faults, wide = [], []
     page.wait_for_function(_TOO_WIDE)
     if audited:
         page.evaluate(AXE_SCRIPT)
@@ -143,12 +143,17 @@ def faults_of(page: Any, *, audited: bool = True) -> list[str]:
             for found in violations:
                 places = [node["html"][:200] for node in found["nodes"][:3]]
                 faults.append(f"{look}: {found['id']}: {found['help']} {places}")
+    if not wide:
+        page.evaluate("document.documentElement.style.fontSize = '200%'")
+        faults += [f"large text: wider than its screen: {element}" for element in page.evaluate(_TOO_WIDE)]
+        page.evaluate("document.documentElement.style.fontSize = ''")
     return faults
 
 
 def check(page: Any, *, audited: bool = True) -> None:
     """Check that the page has no ``faults_of``."""
-    assert faults_of(page, audited=audited) == [], page.url
+    faults = faults_of(page, audited=audited)
+    assert not faults, "\n".join([page.url, *faults])
 
 
 def sign_in(page: Any, email: str, password: str = PASSWORD) -> None:
