@@ -124,8 +124,9 @@ def looks(page: Any) -> Iterator[str]:
 def faults_of(page: Any, *, audited: bool = True) -> list[str]:
     """Return usability faults in both ``looks``: overflow (WCAG 1.4.10) and findings of axe.
 
-    The narrow one is also shown with text of twice the size (WCAG 1.4.4). Waits until the page is loaded. axe is skipped unless ``audited``, because it needs scripts. Screenshots
-    are saved in the folder that GATEHOUSE_PICTURES names.
+    The narrow one is also shown with text of twice the size (WCAG 1.4.4). Waits until the page is loaded. axe is
+    skipped unless ``audited``, because it needs scripts. Screenshots are saved in the folder that GATEHOUSE_PICTURES
+    names.
     """
     faults, wide = [], []
     page.wait_for_function(_TOO_WIDE)
