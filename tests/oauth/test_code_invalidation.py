@@ -18,6 +18,7 @@ from app.operations.store.transactions import transaction
 from app.operations.users.users import disable_user
 from app.rules.actor import Actor
 from tests.oauth.conftest import Flow, on_another_worker
+from tests.oauth.test_claims_parameter import asking_for, claims_of, userinfo
 from tests.oauth.test_code import is_refused
 from tests.support.databases import Database
 
@@ -101,7 +102,17 @@ def test_deleted_client_cannot_redeem(flow: Flow, database: Database, end: Endin
 
 
 def test_scope_removed_from_the_client_is_not_granted(flow: Flow) -> None:
-    code = flow.code(scope="openid email")
+    claims = asking_for(userinfo={"email": None}, id_token={"email": None})
+    code = flow.code(scope="openid email offline_access", claims=claims)
+    earlier = flow.tokens(scope="openid offline_access", claims=claims)
+    assert "email" in claims_of(flow, earlier["id_token"]) and "email" in userinfo(flow, earlier)
     with flow.app.app_context(), on_another_worker():
-        update_client(flow.make.system(flow.organization), flow.client.client_id, {"scopes": ["openid"]})
-    assert flow.redeem(code).get_json()["scope"] == "openid"
+        changes = {"scopes": ["openid", "offline_access"]}
+        update_client(flow.make.system(flow.organization), flow.client.client_id, changes)
+    tokens = flow.redeem(code).get_json()
+    assert tokens["scope"] == "openid offline_access"
+    # Nor are its claims, whether the code was redeemed by then or not.
+    for issued in (tokens, flow.refresh(earlier["refresh_token"]).get_json()):
+        assert "email" not in claims_of(flow, issued["id_token"])
+        assert "email" not in userinfo(flow, issued)
+    assert "email" not in userinfo(flow, earlier)

@@ -261,7 +261,7 @@ def _grant_of(client: ClientSnapshot, row: Any, resources: tuple[str, ...]) -> g
         acr=row.acr,
         resources=tuple(row.resource.split()),
         requested_resources=resources,
-        claims=row.claims,
+        claims=authorization_request.restrict_to_scopes(row.claims, client.document["scopes"]),
         nonce=row.nonce,
         expires_at=row.grant_ends_at,
         user=snapshot_of(row),
