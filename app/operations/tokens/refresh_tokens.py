@@ -256,6 +256,8 @@ def refusal_of_grant(client: ClientSnapshot, row: Any) -> InvalidGrant | None:
         return InvalidGrant().with_cause("grant_ended", received=f"revoked: {row.revoked_reason}")
     if end_of_grant(client, row) <= clock.now():
         return InvalidGrant().with_cause("refresh_expired")
+    if "offline_access" in disallowed_scopes(row.scope.split(), client.document["scopes"]):
+        return InvalidGrant().with_cause("grant_ended", received="the client no longer has offline_access")
     if row.user_status != user_model.ACTIVE:
         return InvalidGrant().with_cause("grant_ended")
     is_cut_off = client.invalidates_grant(row.allowed_at, row.auth_time, row.credential_id)
