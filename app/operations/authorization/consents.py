@@ -35,8 +35,9 @@ from app.rules.authorization.consents import (
     scope_expiries,
     unexpired_scopes,
 )
+from app.rules.authorization.interaction import depends_on_user_consent
 from app.rules.identifiers import new_id
-from app.rules.scopes import restrict_scopes
+from app.rules.scopes import is_subset, restrict_scopes
 
 _SELECT_CONSENT = select(
     Consent.scope, Consent.expires_at, Consent.shown, Consent.updated_at, Consent.declined
@@ -183,6 +184,27 @@ def _state_of(client: ClientSnapshot, row: Any) -> ConsentState:
         scope_expiries(row.shown),
     )
     return replace(state, scopes=(), ends_at=None, declined=()) if changes else state
+
+
+def depends_on_user(client: ClientSnapshot, scopes: Collection[str]) -> bool:
+    """Return whether the client needs the user's own consent for the scopes."""
+    return depends_on_user_consent(
+        scopes,
+        trust=client.trust,
+        settings=client.organization.settings,
+        approval=client.approval,
+        approved_scopes=client.document.get("approved_scopes") or (),
+    )
+
+
+def is_consent_withdrawn(client: ClientSnapshot, grant: grants.NewGrant, consented: str | None) -> bool:
+    """Return whether a grant that is not stored yet lacks the consent that its code was issued with (CD-8).
+
+    ``consented`` are the scopes of the user's consent now, None without one. A code is issued without a page for a
+    consent that was read before, and one that is withdrawn at that moment does not expire the code.
+    """
+    scopes = (*grant.scopes, *required_scopes(grant.claims))
+    return depends_on_user(client, scopes) and not is_subset(scopes, (consented or "").split())
 
 
 def list_offered_expiries(client: ClientSnapshot, requested_at: datetime) -> tuple[ConsentExpiry, ...]:

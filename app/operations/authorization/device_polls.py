@@ -13,8 +13,10 @@ from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery
 from app.models import user as user_model
 from app.models.base import has_key, is_same
+from app.models.grant import Consent
 from app.models.token import ALLOWED, DENIED, PENDING, DeviceCode
 from app.models.user import User
+from app.operations.authorization import consents
 from app.operations.directory.snapshots import AuthenticatedClient, ClientSnapshot, is_before_cutoff
 from app.operations.directory.users import hold_user
 from app.operations.grants import grants
@@ -125,8 +127,11 @@ def claim_device_code(
         # An earlier attempt of this very transaction claimed it, and the response to its COMMIT was lost.
         return grants.ClaimedGrant(_grant_of(client, row, resources), is_stored=True)
     _require_valid(client, row)
-    if not restrict_scopes(row.scope.split(), client.document["scopes"]):
+    grant = _grant_of(client, row, resources)
+    if not grant.scopes:
         raise InvalidGrant().with_cause("grant_ended", received="the client no longer has any of the scopes")
+    if consents.is_consent_withdrawn(client, grant, row.consented):
+        raise InvalidGrant().with_cause("grant_ended", received="the consent was withdrawn meanwhile")
     hold_user(client.organization.id, row.user_id)
     claimed = count_changed(
         update(DeviceCode)
@@ -140,7 +145,7 @@ def claim_device_code(
     )
     if claimed != 1:
         raise InvalidGrant().with_cause("device_code_unknown", received="a device code that was used")
-    return grants.ClaimedGrant(_grant_of(client, row, resources))
+    return grants.ClaimedGrant(grant)
 
 
 def _grant_of(client: ClientSnapshot, row: Any, resources: tuple[str, ...]) -> grants.NewGrant:
@@ -173,8 +178,13 @@ def _allowed(client: ClientSnapshot, row_id: UUID) -> Any:
             User.status.label("user_status"),
             User.password_changed_at,
             User.tokens_not_before.label("user_not_before"),
+            Consent.scope.label("consented"),
         )
         .join(User, is_same(User.id, DeviceCode.user_id))
+        .outerjoin(
+            Consent,
+            is_same(Consent.user_id, DeviceCode.user_id) & (Consent.client_id == DeviceCode.client_id),
+        )
         .where(has_key(DeviceCode, client.organization.id, row_id), DeviceCode.client_id == client.id)
     ).first()
     if row is None:
