@@ -186,6 +186,9 @@ def test_approved_device_that_has_not_polled_expires_too(
     assert "refresh_token" in device.poll(codes[0]["device_code"]).get_json()
     with device.make.app.app_context():
         assert is_about(db.session.scalar(db.select(Grant.expires_at)), clock.now() + DAY)
+        ended_at = clock.now() - timedelta(seconds=1)
+    device.change(grant_ends_at=ended_at)
+    assert device.poll(codes[1]["device_code"]).get_json()["error"] == "invalid_grant"
 
 
 def test_optional_scopes_start_unchecked_and_stay_checked_once_allowed(asking: Flow) -> None:

@@ -195,6 +195,8 @@ def _allowed(client: ClientSnapshot, row_id: UUID) -> Any:
 def _require_valid(client: ClientSnapshot, row: Any) -> None:
     if client.invalidates(row.created_at) or row.user_status != user_model.ACTIVE:
         raise InvalidGrant().with_cause("grant_ended")
+    if row.grant_ends_at is not None and row.grant_ends_at <= clock.now():
+        raise InvalidGrant().with_cause("grant_ended", received="the consent has expired")
     if client.organization.invalidates_session(row.auth_time) or is_before_cutoff(
         row.decided_at, row.user_not_before
     ):
