@@ -265,7 +265,8 @@ def allow_device(
 @transaction
 def deny_device(actor: Actor, request: DeviceRequest) -> None:
     """Deny the device, so that its next poll returns an error. Raises WrongUserCode. Audit: ``device_code.denied``."""
-    _decide(actor, request, state=DENIED)
+    # It expires at once: ``_enforce_pending_limit`` counts what has not expired.
+    _decide(actor, request, state=DENIED, expires_at=clock.now())
     audit.record(
         actor, "device_code.denied", "client", request.client.client_id, after={"asked_from": request.address}
     )

@@ -141,7 +141,8 @@ def claim_device_code(
             DeviceCode.used_at.is_(None),
             DeviceCode.expires_at > clock.now(),
         )
-        .values(used_at=clock.now(), attempt=unit_of_work.nonce)
+        # It expires at once: limits count the codes of a client that have not expired as pending.
+        .values(used_at=clock.now(), expires_at=clock.now(), attempt=unit_of_work.nonce)
     )
     if claimed != 1:
         raise InvalidGrant().with_cause("device_code_unknown", received="a device code that was used")
