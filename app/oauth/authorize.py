@@ -111,7 +111,7 @@ def issue_at_once(request: ProtocolRequest) -> ProtocolResponse | None:
         interaction = next_interaction(client, asked.parameters, session, None)
         if interaction.step is not Step.ISSUE:
             return None
-        ends_at = interaction.limit_end(interaction.consent_state.ends_at)
+        ends_at = interaction.limit_end(interaction.consent_state.find_expiry(interaction.scopes))
         actor = session.actor(ip_address=request.ip_address, request_id=request.request_id)
         decision = Decision(actor, interaction.scopes, None, remember=False, ends_at=ends_at)
         response: ProtocolResponse = _issue(grant, asked, decision)
@@ -273,7 +273,7 @@ def _take_step(
     )
     step, standing = interaction.step, interaction.consent_state
     if step is Step.ISSUE and session is not None:
-        ends_at = interaction.limit_end(standing.ends_at)
+        ends_at = interaction.limit_end(standing.find_expiry(interaction.scopes))
         return _to_flask(
             _issue(grant, asked, Decision(actor, interaction.scopes, stored, remember=False, ends_at=ends_at))
         )

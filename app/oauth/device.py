@@ -230,7 +230,7 @@ def _step(actor: Actor, session: SessionRecord, found: DeviceRequest, decision: 
     asked = _asked(found)
     if not requires_consent_page(found.client, asked, standing):
         scopes = scopes_without_page(found.client, asked, standing)
-        ends_at = standing.ends_at
+        ends_at = standing.find_expiry(scopes)
         device_codes.allow_device(actor, found, session, scopes, remember=False, ends_at=ends_at)
         return _page("oauth/device_done.html", found, allowed=True)
     end = chosen_end(found.client, found.requested_at)

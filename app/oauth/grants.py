@@ -19,9 +19,9 @@ from app.oauth.authorization_request import response_to_client
 from app.oauth.client_authentication import ProtocolClient
 from app.oauth.errors import CommittedRefusal
 from app.oauth.protocol_request import current_request
-from app.operations.authorization import authorization_requests, codes, device_codes
+from app.operations.authorization import authorization_requests, codes, device_polls
 from app.operations.authorization.codes import ReplayedCode
-from app.operations.authorization.device_codes import DevicePoll
+from app.operations.authorization.device_polls import DevicePoll
 from app.operations.grants.grants import ClaimedGrant
 from app.operations.tokens import access_tokens, issuance, refresh_tokens, token_exchange, tokens
 from app.operations.tokens.access_tokens import TokenResponse
@@ -323,7 +323,7 @@ class DeviceCredential(DeviceCredentialMixin):
     @property
     def lifetime_seconds(self) -> int:
         """The lifetime of the code."""
-        return device_codes.lifetime_seconds(self.client.view, self.poll)
+        return device_polls.lifetime_seconds(self.client.view, self.poll)
 
     def get_client_id(self) -> str:
         """Return the client's id: ``find_device_code`` finds only codes of this client."""
@@ -339,7 +339,7 @@ class DeviceCredential(DeviceCredentialMixin):
 
     def is_expired(self) -> bool:
         """Return whether the code has expired."""
-        return device_codes.is_expired(self.client.view, self.poll)
+        return device_polls.is_expired(self.client.view, self.poll)
 
 
 class DeviceCodeGrant(AuthlibDeviceCodeGrant):
@@ -350,7 +350,7 @@ class DeviceCodeGrant(AuthlibDeviceCodeGrant):
     def query_device_credential(self, device_code: str) -> DeviceCredential:
         """Return the client's device code. Raises InvalidGrant."""
         client = self.request.protocol.client
-        poll = device_codes.find_device_code(client.view, device_code)
+        poll = device_polls.find_device_code(client.view, device_code)
         self.request.credential = DeviceCredential(client, poll)
         return self.request.credential
 
@@ -361,14 +361,14 @@ class DeviceCodeGrant(AuthlibDeviceCodeGrant):
             return None
         if not credential.poll.is_allowed:
             return None, False
-        claimed = device_codes.claim_device_code(
+        claimed = device_polls.claim_device_code(
             credential.client.authenticated, credential.poll, _requested_resources()
         )
         return claimed, True
 
     def should_slow_down(self, credential: DeviceCredential) -> bool:
         """Record the poll and return whether it came too early."""
-        credential.slower_interval = device_codes.record_poll(credential.client.view, credential.poll)
+        credential.slower_interval = device_polls.record_poll(credential.client.view, credential.poll)
         return credential.slower_interval is not None
 
 

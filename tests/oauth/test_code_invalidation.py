@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from sqlalchemy import update
 
 from app.extensions import db
 from app.models.user import User
-from app.operations.authorization import connected_apps
+from app.operations.authorization import authorization_requests, connected_apps
 from app.operations.clients.clients import delete_client, update_client
 from app.operations.clients.credential_revocation import revoke_credentials
 from app.operations.organizations.organizations import update_organization
@@ -17,7 +18,8 @@ from app.operations.sign_in.sessions import end_sessions_of_user
 from app.operations.store.transactions import transaction
 from app.operations.users.users import disable_user
 from app.rules.actor import Actor
-from tests.oauth.conftest import Flow, on_another_worker
+from tests.oauth.conftest import Flow, on_another_worker, query_of
+from tests.oauth.test_claims_parameter import asking_for, claims_of, userinfo
 from tests.oauth.test_code import is_refused
 from tests.support.databases import Database
 
@@ -100,8 +102,34 @@ def test_deleted_client_cannot_redeem(flow: Flow, database: Database, end: Endin
     assert database.count("grants") == 0
 
 
+def test_code_issued_while_its_consent_is_withdrawn_is_rejected(
+    asking: Flow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CD-8: the withdrawal expires only the codes that it finds."""
+    asking.code()
+    issue_code = authorization_requests.issue_code
+
+    def withdraw_first(actor: Actor, *values: Any, **named: Any) -> None:
+        withdraw(actor, asking)
+        issue_code(actor, *values, **named)
+
+    monkeypatch.setattr(authorization_requests, "issue_code", withdraw_first)
+    code = query_of(asking.authorize(prompt="none"))["code"]
+    assert is_refused(asking.redeem(code))
+
+
 def test_scope_removed_from_the_client_is_not_granted(flow: Flow) -> None:
-    code = flow.code(scope="openid email")
+    claims = asking_for(userinfo={"email": None}, id_token={"email": None})
+    code = flow.code(scope="openid email offline_access", claims=claims)
+    earlier = flow.tokens(scope="openid offline_access", claims=claims)
+    assert "email" in claims_of(flow, earlier["id_token"]) and "email" in userinfo(flow, earlier)
     with flow.app.app_context(), on_another_worker():
-        update_client(flow.make.system(flow.organization), flow.client.client_id, {"scopes": ["openid"]})
-    assert flow.redeem(code).get_json()["scope"] == "openid"
+        changes = {"scopes": ["openid", "offline_access"]}
+        update_client(flow.make.system(flow.organization), flow.client.client_id, changes)
+    tokens = flow.redeem(code).get_json()
+    assert tokens["scope"] == "openid offline_access"
+    # Nor are its claims, whether the code was redeemed by then or not.
+    for issued in (tokens, flow.refresh(earlier["refresh_token"]).get_json()):
+        assert "email" not in claims_of(flow, issued["id_token"])
+        assert "email" not in userinfo(flow, issued)
+    assert "email" not in userinfo(flow, earlier)

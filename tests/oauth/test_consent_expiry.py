@@ -10,6 +10,7 @@ from flask.testing import FlaskClient
 from app.extensions import db
 from app.models.grant import AuthorizationCode, Consent, Grant
 from app.models.token import AccessToken
+from app.operations.authorization.connected_apps import list_consents
 from app.operations.organizations.settings import update_settings
 from app.operations.store import clock
 from tests.factories import Factory
@@ -78,6 +79,26 @@ def test_consent_can_last_thirty_days_or_until_removed(asking: Flow) -> None:
     assert is_about(ends_of(asking, Consent)[0], now_of(asking) + timedelta(days=30))
     asking.decide(asking.consent(scope="openid", prompt="consent"), lasts="until_removed")
     assert ends_of(asking, Consent) == [None]
+
+
+def test_longer_consent_does_not_extend_scopes_it_is_not_for(asking: Flow) -> None:
+    """CO-2: the page did not mention them."""
+    asking.decide(asking.consent(scope="openid email"), lasts="today")
+    asking.decide(asking.consent(scope="openid profile"), lasts="until_removed")
+    for scope in ("openid email", "openid profile"):
+        assert "code" in query_of(asking.authorize(scope=scope, prompt="none"))
+    *_, of_email, of_profile = ends_of(asking, AuthorizationCode)
+    assert is_about(of_email, now_of(asking) + DAY) and of_profile is None
+    # The day is over. A consent for another scope does not bring it back.
+    with asking.app.app_context():
+        shown = db.session.scalar(db.select(Consent.shown))
+    ended = {"email": (now_of(asking) - timedelta(seconds=1)).isoformat()}
+    change_rows(asking, Consent, shown={**shown, "expiries": ended})
+    asking.decide(asking.consent(scope="openid profile", prompt="consent"))
+    assert is_consent(asking.authorize(scope="openid email"), asking)
+    with asking.app.app_context():
+        [app] = list_consents(asking.make.actor(asking.organization, user=asking.user))
+    assert app.scopes == ("openid", "profile")
 
 
 def test_shorter_consent_shortens_existing_grants(asking: Flow) -> None:
@@ -165,6 +186,9 @@ def test_approved_device_that_has_not_polled_expires_too(
     assert "refresh_token" in device.poll(codes[0]["device_code"]).get_json()
     with device.make.app.app_context():
         assert is_about(db.session.scalar(db.select(Grant.expires_at)), clock.now() + DAY)
+        ended_at = clock.now() - timedelta(seconds=1)
+    device.change(grant_ends_at=ended_at)
+    assert device.poll(codes[1]["device_code"]).get_json()["error"] == "invalid_grant"
 
 
 def test_optional_scopes_start_unchecked_and_stay_checked_once_allowed(asking: Flow) -> None:

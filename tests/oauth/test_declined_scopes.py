@@ -110,8 +110,14 @@ def test_withdrawing_consent_forgets_declined_scopes(picky: Flow, database: Data
     assert is_consent(picky.authorize(scope=EVERYTHING), picky)
 
 
-@pytest.mark.parametrize("is_device", [False, True], ids=["browser", "device"])
-def test_api_whose_scopes_were_declined_gets_no_token(asking: Flow, is_device: bool) -> None:
+@pytest.mark.parametrize(
+    ("is_device", "is_default"),
+    [(False, False), (True, False), (False, True)],
+    ids=["browser", "device", "default resource"],
+)
+def test_api_whose_scopes_were_declined_gets_no_token(
+    asking: Flow, is_device: bool, is_default: bool
+) -> None:
     """A token without scopes would tell it who the user is."""
     stock, scope = "https://stock.example", "openid stock:read"
     fields = {
@@ -131,6 +137,7 @@ def test_api_whose_scopes_were_declined_gets_no_token(asking: Flow, is_device: b
         device.allow(code["user_code"])
         tokens = device.poll(code["device_code"], client.basic, client_id=None)
     else:
+        optional["resources"] = [stock] if is_default else []
         flow = asking.other_client(**optional, redirect_uris=[REDIRECT_URI])
         client = flow.client
         answer = flow.decide(flow.consent(scope=scope, resource=stock), scope=[])

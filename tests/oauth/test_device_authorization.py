@@ -99,11 +99,19 @@ def test_parameters_are_accepted_only_in_the_body(device: Device) -> None:
 
 
 def test_open_codes_per_client_are_limited(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Codes that were used or refused are pending no more."""
     monkeypatch.setattr(device_codes, "MAX_PENDING_PER_NETWORK", 3)
+    device.sign_in()
+    used, refused = device.code(), device.code()
+    device.allow(used["user_code"])
+    device.poll(used["device_code"])
+    device.press(device.enter(refused["user_code"]), "device-stop")
+    assert device.poll(used["device_code"]).get_json()["error"] == "invalid_grant"
+    assert device.poll(refused["device_code"]).get_json()["error"] == "access_denied"
     for _ in range(3):
         device.code()
-    refused = device.ask()
-    assert refused.status_code == 429 and int(refused.headers["Retry-After"]) > 0
+    answer = device.ask()
+    assert answer.status_code == 429 and int(answer.headers["Retry-After"]) > 0
     with device.make.app.app_context():
         ended = clock.now() - timedelta(seconds=1)
     device.change(expires_at=ended)

@@ -12,7 +12,7 @@ from sqlalchemy import update
 
 from app.extensions import db
 from app.models.user import User
-from app.operations.authorization import device_codes
+from app.operations.authorization import device_polls
 from app.operations.clients import resources
 from app.operations.clients.clients import update_client
 from app.operations.store import clock
@@ -56,7 +56,7 @@ def test_interval_has_a_maximum(device: Device, database: Database) -> None:
     for _ in range(40):
         device.poll(code)
     assert database.query("SELECT interval_seconds FROM device_codes") == [
-        (device_codes.MAX_INTERVAL_SECONDS,)
+        (device_polls.MAX_INTERVAL_SECONDS,)
     ]
 
 

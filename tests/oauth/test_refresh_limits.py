@@ -71,7 +71,12 @@ def test_scope_removed_from_the_client_is_not_renewed(flow: Flow) -> None:
         scopes = ["openid", "offline_access"]
         update_client(flow.make.system(flow.organization), flow.client.client_id, {"scopes": scopes})
     assert flow.refresh(token, scope="email").get_json()["error"] == "invalid_scope"
-    assert flow.refresh(token).get_json()["scope"] == "openid offline_access"
+    renewed = flow.refresh(token).get_json()
+    assert renewed["scope"] == "openid offline_access"
+    with flow.app.app_context(), on_another_worker():
+        update_client(flow.make.system(flow.organization), flow.client.client_id, {"scopes": ["openid"]})
+    # CO-5: nor is the refresh token, which the client may not have any more.
+    assert is_refused(flow.refresh(renewed["refresh_token"]))
 
 
 def test_rotation_does_not_extend_the_absolute_expiry(flow: Flow) -> None:

@@ -13,9 +13,10 @@ from sqlalchemy import bindparam, select, update
 from app.fast_path.compiled_query import CompiledQuery, insert_into
 from app.models import user as user_model
 from app.models.base import has_key, is_same
-from app.models.grant import AuthorizationCode
+from app.models.grant import AuthorizationCode, Consent
 from app.models.session import Session
 from app.models.user import User
+from app.operations.authorization import consents
 from app.operations.directory.snapshots import (
     AuthenticatedClient,
     ClientSnapshot,
@@ -51,6 +52,7 @@ _FIND = CompiledQuery(
         User.status.label("user_status"),
         User.tokens_not_before.label("user_not_before"),
         Session.id.label("active_session"),
+        Consent.scope.label("consented"),
         grants.find_surplus_of(AuthorizationCode).label("surplus_grant"),
         *USER_COLUMNS,
     )
@@ -60,6 +62,11 @@ _FIND = CompiledQuery(
         (Session.organization_id == AuthorizationCode.organization_id)
         & (Session.id == AuthorizationCode.session_id)
         & Session.revoked_at.is_(None),
+    )
+    .outerjoin(
+        Consent,
+        is_same(Consent.user_id, AuthorizationCode.user_id)
+        & (Consent.client_id == AuthorizationCode.client_id),
     )
     .where(
         AuthorizationCode.organization_id == bindparam("organization_id"),
@@ -211,8 +218,13 @@ def claim_code(
     if row.used_at is not None:
         return _claimed_before(actor, client, row, resources)
     _require_valid(client, row)
-    if not restrict_scopes(row.scope.split(), client.document["scopes"]):
+    grant = _grant_of(client, row, resources)
+    if not grant.scopes:
         raise InvalidGrant().with_cause("grant_ended", received="the client no longer has any of the scopes")
+    # What the playground tries without the approval that the client needs has no consent.
+    is_trial = authenticated.playground_uri is not None
+    if not is_trial and consents.is_consent_withdrawn(client, grant, row.consented):
+        raise InvalidGrant().with_cause("grant_ended", received="the consent was withdrawn meanwhile")
     claimed = _CLAIM.write(
         of_organization=client.organization.id,
         of_code=row.id,
@@ -221,7 +233,7 @@ def claim_code(
         attempt=unit_of_work.nonce,
     )
     if claimed == 1:
-        return grants.ClaimedGrant(_grant_of(client, row, resources))
+        return grants.ClaimedGrant(grant)
     # Another request was faster, or the code expired between the two statements: the row now says which.
     row = _find(client.organization.id, row.digest)
     if row is None or row.used_at is None:
@@ -261,7 +273,7 @@ def _grant_of(client: ClientSnapshot, row: Any, resources: tuple[str, ...]) -> g
         acr=row.acr,
         resources=tuple(row.resource.split()),
         requested_resources=resources,
-        claims=row.claims,
+        claims=authorization_request.restrict_to_scopes(row.claims, client.document["scopes"]),
         nonce=row.nonce,
         expires_at=row.grant_ends_at,
         user=snapshot_of(row),

@@ -24,6 +24,7 @@ from app.operations.store.transactions import count_changed, insert_or_update, t
 from app.rules.actor import Actor
 from app.rules.authorization.authorization_request import required_scopes
 from app.rules.authorization.consents import (
+    EXPIRIES,
     SCOPES,
     ConsentExpiry,
     changed_parts,
@@ -31,9 +32,12 @@ from app.rules.authorization.consents import (
     consent_snapshot,
     max_consent_seconds,
     offered_expiries,
+    scope_expiries,
+    unexpired_scopes,
 )
+from app.rules.authorization.interaction import depends_on_user_consent
 from app.rules.identifiers import new_id
-from app.rules.scopes import restrict_scopes
+from app.rules.scopes import is_subset, restrict_scopes
 
 _SELECT_CONSENT = select(
     Consent.scope, Consent.expires_at, Consent.shown, Consent.updated_at, Consent.declined
@@ -134,7 +138,8 @@ class ConsentState(Struct, frozen=True):
 
     ``scopes`` are those that it covers: none if there is no consent, if it expired, or if the app has changed since.
     ``changes`` then names what differs from what was ``shown`` at ``given_at``. ``declined`` are optional scopes that
-    the user declined. They are not requested again until the app's scopes change.
+    the user declined. They are not requested again until the app's scopes change. ``expiries`` are those of scopes that
+    expire before the consent does, at ``ends_at``.
     """
 
     scopes: tuple[str, ...] = ()
@@ -143,6 +148,12 @@ class ConsentState(Struct, frozen=True):
     shown: Mapping[str, Any] | None = None
     given_at: datetime | None = None
     declined: tuple[str, ...] = ()
+    expiries: Mapping[str, datetime] = {}
+
+    def find_expiry(self, scopes: Collection[str]) -> datetime | None:
+        """Return when the consent for these scopes expires, or None if it does not."""
+        ends = (self.ends_at, *(self.expiries.get(scope) for scope in scopes))
+        return min((end for end in ends if end is not None), default=None)
 
 
 NO_CONSENT = ConsentState()
@@ -163,8 +174,37 @@ def _state_of(client: ClientSnapshot, row: Any) -> ConsentState:
     shown = _shown_of(client)
     changes = changed_parts(row.shown, shown)
     declined = _current_declined(row, shown)
-    state = ConsentState(tuple(row.scope.split()), ends_at, changes, row.shown, row.updated_at, declined)
+    state = ConsentState(
+        unexpired_scopes(row.scope, row.shown, clock.now()),
+        ends_at,
+        changes,
+        row.shown,
+        row.updated_at,
+        declined,
+        scope_expiries(row.shown),
+    )
     return replace(state, scopes=(), ends_at=None, declined=()) if changes else state
+
+
+def depends_on_user(client: ClientSnapshot, scopes: Collection[str]) -> bool:
+    """Return whether the client needs the user's own consent for the scopes."""
+    return depends_on_user_consent(
+        scopes,
+        trust=client.trust,
+        settings=client.organization.settings,
+        approval=client.approval,
+        approved_scopes=client.document.get("approved_scopes") or (),
+    )
+
+
+def is_consent_withdrawn(client: ClientSnapshot, grant: grants.NewGrant, consented: str | None) -> bool:
+    """Return whether a grant that is not stored yet lacks the consent that its code was issued with (CD-8).
+
+    ``consented`` are the scopes of the user's consent now, None without one. A code is issued without a page for a
+    consent that was read before, and one that is withdrawn at that moment does not expire the code.
+    """
+    scopes = (*grant.scopes, *required_scopes(grant.claims))
+    return depends_on_user(client, scopes) and not is_subset(scopes, (consented or "").split())
 
 
 def list_offered_expiries(client: ClientSnapshot, requested_at: datetime) -> tuple[ConsentExpiry, ...]:
@@ -183,6 +223,7 @@ def store_consent(
 ) -> datetime | None:
     """Add the scopes to the user's consent, until ``ends_at`` or as long as the organization allows.
 
+    Scopes that were allowed before for a shorter time expire as they would have.
     ``requested`` scopes that are not among ``scopes`` count as declined: they are removed from the consent, and grants
     that contain them are revoked (CO-3). Existing grants and tokens do not outlive the consent. Part of the current
     transaction. Return the expiry. Audit: ``consent.given``.
@@ -244,19 +285,31 @@ def _add_scopes(
     state = _state_of(client, row)
     before = state.scopes
     declined = (*(scope for scope in state.declined if scope not in (*scopes, *declined)), *declined)
+    merged = _merge_scopes(client, before, scopes, declined)
+    expiries = _expiries_before(state, set(merged.split()).difference(scopes), end)
     count_changed(
         update(Consent)
         .where(*own)
         .values(
-            scope=_merge_scopes(client, before, scopes, declined),
+            scope=merged,
             declined=" ".join(declined) or None,
             updated_at=now,
             expires_at=end,
             last_used_at=now,
-            shown=_shown_of(client),
+            shown=_shown_of(client) | ({EXPIRIES: expiries} if expiries else {}),
         )
     )
     return before
+
+
+def _expiries_before(state: ConsentState, scopes: Collection[str], end: datetime | None) -> dict[str, str]:
+    """Return when those of the scopes expire that were allowed for a shorter time than until ``end``."""
+    expiries = {scope: state.find_expiry((scope,)) for scope in scopes}
+    return {
+        scope: at.isoformat()
+        for scope, at in expiries.items()
+        if at is not None and (end is None or at < end)
+    }
 
 
 def _insert(client: ClientSnapshot, user_id: UUID) -> None:

@@ -8,7 +8,12 @@ from msgspec import Struct
 
 from app.operations.authorization import playground
 from app.operations.authorization.authorization_requests import AuthorizationRequestRecord
-from app.operations.authorization.consents import NO_CONSENT, ConsentState, get_consent_state
+from app.operations.authorization.consents import (
+    NO_CONSENT,
+    ConsentState,
+    depends_on_user,
+    get_consent_state,
+)
 from app.operations.directory.snapshots import ClientSnapshot
 from app.operations.sign_in.second_factors import find_methods_of_user
 from app.operations.sign_in.sessions import SessionRecord
@@ -22,7 +27,6 @@ from app.rules.authorization.interaction import (
     SignIn,
     Step,
     contexts_reached,
-    depends_on_user_consent,
     needs_consent,
     next_step,
 )
@@ -110,13 +114,7 @@ def scopes_without_page(
     client: ClientSnapshot, parameters: AuthorizationParameters, consent_state: ConsentState
 ) -> tuple[str, ...]:
     """Return the scopes that the client receives without a consent page, in any flow."""
-    if not depends_on_user_consent(
-        parameters,
-        trust=client.trust,
-        settings=client.organization.settings,
-        approval=client.approval,
-        approved_scopes=client.document.get("approved_scopes") or (),
-    ):
+    if not depends_on_user(client, parameters.consent_scopes):
         return parameters.consent_scopes
     return tuple(scope for scope in parameters.consent_scopes if scope not in consent_state.declined)
 

@@ -152,10 +152,9 @@ def find_bare_resources(
 def restrict_to_allowed(
     client: ClientSnapshot, resources: tuple[str, ...], requested: Collection[str], allowed: Collection[str]
 ) -> tuple[str, ...]:
-    """Return the resources without those whose every requested scope the user declined."""
-    bare = find_bare_resources(client, requested, resources)
-    declined = set(find_bare_resources(client, allowed, resources)).difference(bare)
-    return tuple(resource for resource in resources if resource not in declined)
+    """Return the resources of a token without those whose every requested scope the user declined (TK-6)."""
+    requester, catalog = _requester(client, is_consented=True), get_catalog(client.organization.id)
+    return resource_indicators.exclude_declined(resources, requested, allowed, requester, catalog)
 
 
 def select_resources(

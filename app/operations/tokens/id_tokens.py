@@ -18,7 +18,7 @@ from app.operations.grants import signing_keys
 from app.operations.grants.grants import TokenSnapshot
 from app.operations.store import keyring
 from app.operations.tokens import tokens
-from app.rules.authorization.authorization_request import USERINFO, requested_names
+from app.rules.authorization.authorization_request import USERINFO, requested_names, restrict_to_scopes
 from app.rules.clients.client_coherence import signing_algorithm_for
 from app.rules.clients.redirect_uris import PAIRWISE, find_sector
 from app.rules.errors import Unauthenticated
@@ -107,7 +107,9 @@ def claims_of(token_snapshot: TokenSnapshot) -> dict[str, Any]:
     if organization.issuer not in token_snapshot.audience or token_snapshot.user_id is None:
         raise Unauthenticated("The access token is meant for another resource.")
     user = token_snapshot.user or get_user(organization.id, token_snapshot.user_id)
-    claims = claims_for(user.claims, token_snapshot.scopes, requested_names(token_snapshot.claims, USERINFO))
+    # The client may have lost scopes since they were requested.
+    named = restrict_to_scopes(token_snapshot.claims, token_snapshot.client.document["scopes"])
+    claims = claims_for(user.claims, token_snapshot.scopes, requested_names(named, USERINFO))
     claims |= load_app_claims(token_snapshot.client, user.id, token_snapshot.scopes, USERINFO, user)
     # Last, so that nothing overwrites it. It is the same as in the client's ID tokens.
     claims["sub"] = subject_of(token_snapshot.client, token_snapshot.user_id)

@@ -32,6 +32,7 @@ from app.operations.tokens import access_tokens, issuance
 from app.operations.tokens.access_tokens import TokenResponse
 from app.rules import sealing
 from app.rules.actor import Actor
+from app.rules.authorization.authorization_request import restrict_to_scopes
 from app.rules.authorization.consents import requires_user_consent
 from app.rules.clients.client_coherence import rotates_refresh_tokens
 from app.rules.errors import InvalidGrant, InvalidScope
@@ -255,6 +256,8 @@ def refusal_of_grant(client: ClientSnapshot, row: Any) -> InvalidGrant | None:
         return InvalidGrant().with_cause("grant_ended", received=f"revoked: {row.revoked_reason}")
     if end_of_grant(client, row) <= clock.now():
         return InvalidGrant().with_cause("refresh_expired")
+    if "offline_access" in disallowed_scopes(row.scope.split(), client.document["scopes"]):
+        return InvalidGrant().with_cause("grant_ended", received="the client no longer has offline_access")
     if row.user_status != user_model.ACTIVE:
         return InvalidGrant().with_cause("grant_ended")
     is_cut_off = client.invalidates_grant(row.allowed_at, row.auth_time, row.credential_id)
@@ -292,7 +295,7 @@ def _grant_of(client: ClientSnapshot, row: Any, resources: tuple[str, ...]) -> g
         acr=row.acr,
         resources=tuple(row.resource.split()),
         requested_resources=resources,
-        claims=row.claims,
+        claims=restrict_to_scopes(row.claims, client.document["scopes"]),
         expires_at=grant_expiry(
             client.organization.settings,
             expires_at=row.expires_at,

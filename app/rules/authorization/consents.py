@@ -21,6 +21,8 @@ NAME, LOGO, REDIRECTS, POLICY, TERMS, REVIEWED = (
     "name", "logo_uri", "redirect_uris", "policy_uri", "tos_uri", "reviewed",
 )  # fmt: skip
 SCOPES = "scopes"
+# Beside the client's properties: when scopes expire that were allowed for a shorter time than the consent lasts.
+EXPIRIES = "expiries"
 _DIGEST_LENGTH = 22
 MAX_REASON_LENGTH = 300
 OPEN, APPROVED, DECLINED = "open", "approved", "declined"
@@ -65,6 +67,17 @@ def consent_expiry(given_at: datetime, stored: datetime | None, ttl_seconds: int
     """Return when a consent expires: the stored time, or earlier if the organization reduced its maximum."""
     longest = None if ttl_seconds is None else given_at + timedelta(seconds=ttl_seconds)
     return min((end for end in (longest, stored) if end is not None), default=None)
+
+
+def scope_expiries(shown: Mapping[str, Any] | None) -> dict[str, datetime]:
+    """Return when scopes of a consent expire that were allowed for a shorter time, by name."""
+    return {name: datetime.fromisoformat(at) for name, at in ((shown or {}).get(EXPIRIES) or {}).items()}
+
+
+def unexpired_scopes(scope: str, shown: Mapping[str, Any] | None, now: datetime) -> tuple[str, ...]:
+    """Return the scopes of a consent, separated by spaces, without those that have expired before it."""
+    expiries = scope_expiries(shown)
+    return tuple(name for name in scope.split() if name not in expiries or expiries[name] > now)
 
 
 def consent_snapshot(name: str, trust: str, document: Mapping[str, Any]) -> dict[str, Any]:

@@ -198,7 +198,11 @@ def needs_consent(
         # A consent stores scopes, so it does not cover a resource without any of them.
         return True
     if not depends_on_user_consent(
-        parameters, trust=trust, settings=settings, approval=approval, approved_scopes=approved_scopes
+        parameters.consent_scopes,
+        trust=trust,
+        settings=settings,
+        approval=approval,
+        approved_scopes=approved_scopes,
     ):
         return False
     if not is_subset(parameters.consent_scopes, {*allowed, *declined}):
@@ -207,7 +211,7 @@ def needs_consent(
 
 
 def depends_on_user_consent(
-    parameters: AuthorizationParameters,
+    scopes: Collection[str],
     *,
     trust: str,
     settings: Mapping[str, Any],
@@ -215,9 +219,7 @@ def depends_on_user_consent(
     approved_scopes: Collection[str],
 ) -> bool:
     """Return whether the client needs the user's own consent, rather than an administrator's approval for all."""
-    if is_pre_approved(
-        parameters.consent_scopes, approval=approval, approved_scopes=approved_scopes, trust=trust
-    ):
+    if is_pre_approved(scopes, approval=approval, approved_scopes=approved_scopes, trust=trust):
         return False
     return requires_user_consent(trust, settings)
 

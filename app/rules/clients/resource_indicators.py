@@ -164,10 +164,12 @@ def parse_resources(text: str) -> tuple[str, ...]:
 def require_available_resources(asked: Iterable[str], requester: TokenRequester, catalog: Catalog) -> None:
     """Raise InvalidTarget unless the client can request every one of the resources (DC-5).
 
-    It can request the active resources of its organization that it has access to, its own, and the management
-    API if it has a scope of it.
+    It can request the active resources of its organization that it has access to, its own, the issuer, whose resource
+    is userinfo, and the management API if it has a scope of it.
     """
     for resource in asked:
+        if resource == requester.issuer:
+            continue
         if not requester.has_access(resource, catalog):
             raise _without_access(
                 InvalidTarget("This client cannot get tokens for a requested resource."),
@@ -225,6 +227,28 @@ def resolve_target(
             "These scopes belong to too many resources for one token. Request a specific resource."
         )
     return TokenTarget(tuple(scope for scope, _ in granted), tuple(audience))
+
+
+def exclude_declined(
+    resources: Iterable[str],
+    requested: Iterable[str],
+    allowed: Iterable[str],
+    requester: TokenRequester,
+    catalog: Catalog,
+) -> tuple[str, ...]:
+    """Return the resources of a token without those whose every requested scope the user declined.
+
+    ``allowed`` are the scopes that remain of ``requested``. If none of the resources remains, the audience that the
+    allowed scopes imply is returned where a default resource in it was declined: the issuer alone if that was all.
+    """
+    owners = [find_scope_owner(scope, requester, catalog) for scope in allowed]
+    declined = {find_scope_owner(scope, requester, catalog) for scope in requested}
+    declined -= {*owners, requester.issuer}
+    kept = tuple(resource for resource in resources if resource not in declined)
+    implied = [] if kept else _implied(owners, requester, catalog)
+    if declined.isdisjoint(implied):
+        return kept
+    return tuple(resource for resource in implied if resource not in declined) or (requester.issuer,)
 
 
 def accessible_scopes(scopes: Iterable[str], requester: TokenRequester, catalog: Catalog) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from app.rules.clients.resource_indicators import (
     TokenRequester,
     choose_token_format,
     choose_token_lifetime,
+    exclude_declined,
     identifier_problem,
     is_service_url,
     parse_resources,
@@ -37,6 +38,7 @@ CATALOG = Catalog(
 )
 PLAIN = TokenRequester(ISSUER, MANAGEMENT, client_scopes=("openid",))
 WITH_DEFAULT = TokenRequester(ISSUER, MANAGEMENT, defaults=(OWN,))
+WITH_STOCK = TokenRequester(ISSUER, MANAGEMENT, defaults=(OWN, STOCK))
 MANAGER = TokenRequester(ISSUER, MANAGEMENT, client_scopes=("clients:read",))
 
 
@@ -73,6 +75,29 @@ def test_token_has_the_scopes_of_its_audience(
 ) -> None:
     target = resolve_target(scopes.split(), parse_resources(asked), asking, CATALOG)
     assert (" ".join(target.scopes), list(target.audience)) == (kept, audience)
+
+
+@each(
+    ("resources", "allowed", "asking", "kept"),
+    [
+        ([STOCK], "openid stock:read", WITH_STOCK, [STOCK]),
+        ([STOCK, ORDERS], "orders:read", PLAIN, [ORDERS]),
+        ([STOCK, OWN], "openid", WITH_STOCK, [OWN]),
+        ([STOCK], "openid", WITH_DEFAULT, []),
+        # A default resource would be in the audience again.
+        ([STOCK], "openid", WITH_STOCK, [OWN]),
+        ([], "openid plain orders:read", WITH_STOCK, [ORDERS, OWN]),
+        ([], "openid", TokenRequester(ISSUER, MANAGEMENT, defaults=(STOCK,)), [ISSUER]),
+        ([], "orders:read", WITH_STOCK, []),
+    ],
+)
+def test_declined_resource_is_excluded(
+    resources: list[str], allowed: str, asking: TokenRequester, kept: list[str]
+) -> None:
+    """TK-6: the user declined all that was requested beside ``allowed``."""
+    requested = ["openid", "plain", "orders:read", "stock:read"]
+    assert list(exclude_declined(resources, requested, allowed.split(), asking, CATALOG)) == kept
+    assert STOCK in kept or STOCK not in resolve_target(allowed.split(), kept, asking, CATALOG).audience
 
 
 @each(
