@@ -278,6 +278,26 @@ def test_silent_sign_in_meets_no_demand_for_a_new_one(
     assert asking.status_code == 200 and "consent" in asking.text
 
 
+def test_postponed_second_factor_is_not_offered_again_to_whoever_signs_in_again(
+    provider: Provider, visitor: Visitor, make: Any
+) -> None:
+    """PO-4: each offer would take away the time of the new sign-in, and the app would ask for another one."""
+    provider.change(create_users=True)
+    provider.set_policy(mfa={"policy": "required", "grace_period_seconds": 86400})
+    offered = provider.sign_in(visitor).location
+    visitor.get(offered)
+    visitor.post(offered, later="1")
+    client = make.client(provider.acme, redirect_uris=[REDIRECT_URI])
+    asked = visitor.http.get("/oauth/authorize", query_string={**request_of(client), "max_age": "60"})
+    token = parse_qs(urlsplit(asked.location).query)["request"][0]
+    again = provider.sign_in(visitor, request=token)
+    asking = visitor.http.get(again.location)
+    assert asking.status_code == 200 and "consent" in asking.text
+    # The session of another user in the browser does not count.
+    provider.fake.claims |= {"sub": "another", "email": "bob@acme.example"}
+    assert "/login/enrol?" in provider.sign_in(visitor, account="another").location
+
+
 def test_app_leads_to_the_provider_that_it_names(provider: Provider, visitor: Visitor, make: Any) -> None:
     provider.change(create_users=True)
     client = make.client(provider.acme, redirect_uris=[REDIRECT_URI])
