@@ -180,6 +180,25 @@ def test_provider_signs_in_the_users_that_it_provisioned(
     assert provider.sign_in(Visitor(provider.app)).status_code == page.status_code
 
 
+@pytest.mark.parametrize("is_managed", [True, False])
+def test_provider_confirms_another_email_that_it_gave_to_a_linked_user(
+    provider: Provider, make: Any, is_managed: bool
+) -> None:
+    user = make.user(provider.acme, email="grace@acme.example")
+    provider.change(link_users=True)
+    provider.sign_in(Visitor(provider.app))
+    moved = {
+        "email": "hopper@acme.example",
+        "email_canonical": "hopper@acme.example",
+        "email_verified": False,
+    }
+    provider.set_user(user.id, provisioned_by=provider.record.id if is_managed else None, **moved)
+    for email, is_verified in (("grace@acme.example", False), ("Hopper@acme.example", is_managed)):
+        provider.fake.claims["email"] = email
+        assert provider.sign_in(Visitor(provider.app)).status_code == 303
+        assert [row.email_verified for row in provider.rows(User) if row.id == user.id] == [is_verified]
+
+
 @pytest.mark.parametrize(("outdated", "status"), [(1, 303), (2, 400)])
 def test_user_who_changes_meanwhile_is_read_again(
     provider: Provider,
