@@ -240,9 +240,9 @@ def _send(
         # that another account has the email (EN-1).
         account_links.revoke_links(organization.id, user_id, EMAIL_VERIFICATION)
     else:
+        user = get_user(organization.id, user_id)
         token, expires_at = account_links.create_link(
-            organization.id,
-            user_id,
+            user,
             EMAIL_VERIFICATION,
             lifetime=VERIFICATION_LINK_LIFETIME,
             is_mailed=True,
@@ -254,8 +254,7 @@ def _send(
             "until": expires_at.isoformat(),
         }
         # A new email has no profile that names a language.
-        profile = get_user(organization.id, user_id).profile
-        language = emails.language_of(organization, profile, page_language)
+        language = emails.language_of(organization, user.profile, page_language)
         emails.send(organization, email, "confirm_address", values, until=expires_at, language=language)
     audit.record_user_event(actor, "user.email_proof_requested", user_id, after={"email": canonical})
 
