@@ -185,12 +185,16 @@ def test_unconfirmed_registration_expires_and_is_deleted(
     assert database.count("registrations") == 0
 
 
+@pytest.mark.parametrize("change", [{"mode": "closed"}, {"allowed_email_domains": ["acme.example"]}])
 def test_confirmation_is_refused_after_registration_closed(
-    make: Any, acme: Any, box: Mailbox, deliver: Deliver
+    make: Any, acme: Any, box: Mailbox, deliver: Deliver, change: Any
 ) -> None:
     register(acme)
     deliver()
-    update_settings(make.actor(acme), acme.slug, {"authentication": {"registration": {"mode": "closed"}}})
+    register(acme)
+    update_settings(make.actor(acme), acme.slug, {"authentication": {"registration": change}})
+    deliver()
+    assert len(box.mails) == 1
     with pytest.raises(RegistrationEnded):
         confirm_registration(get_organization_by_id(acme.id), token_in(box.mails[0]), PASSWORD)
 
