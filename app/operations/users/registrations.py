@@ -193,7 +193,8 @@ def complete_registration(
 ) -> UUID:
     """Create the account, delete the other registrations of its email, and return the user's id.
 
-    Raises RegistrationEnded. Audit: ``user.registered`` in the actor's name.
+    Raises RegistrationEnded, and Conflict if the organization has as many users as it may; the registration then stays.
+    Audit: ``user.registered`` in the actor's name.
     """
     row = db.session.get(Registration, (organization.id, registration_id), populate_existing=True)
     if row is None:
@@ -214,8 +215,10 @@ def complete_registration(
             password_hash=password_hash,
             email_verified=email_verified,
         )
-    except Conflict as taken:
-        raise RegistrationEnded from taken
+    except Conflict as error:
+        if error.code != "email_taken":
+            raise
+        raise RegistrationEnded from error
 
 
 def registration_record(row: Registration) -> RegistrationRecord:
