@@ -79,7 +79,7 @@ from app.rules.users.profile import MAX_NAME_LENGTH, is_domain_allowed
 
 _log = logging.getLogger("gatehouse.sign_in")
 _PER_NETWORK = Lockout(60, timedelta(minutes=5), timedelta(seconds=30), timedelta(minutes=5))
-"""Answers of providers from one network: each causes requests to the provider."""
+"""Answers of providers from one network that sign nobody in: each causes requests to the provider."""
 _PURPOSE = "provider sign-in"
 INVITATION = "invitation"
 
@@ -229,12 +229,14 @@ def complete_provider_sign_in(
     begun = _open(organization, answer.state)
     if begun is None or begun.provider_id != provider.public_id or begun.browser != _browser_digest(browser):
         return ProviderOutcome(ProviderRefused("expired"), {})
-    rate_limits.require_attempt_allowed(
+    claim = rate_limits.require_attempt_allowed(
         organization.id,
         "Too many sign-ins from your network. Try again later.",
         *network_limits(_PER_NETWORK, actor.ip_address, _PURPOSE),
     )
     result = _complete(actor, organization, provider, begun, answer, browser, own_actor)
+    if not isinstance(result, ProviderRefused):
+        rate_limits.withdraw_attempts(organization.id, claim.attempts)
     return ProviderOutcome(result, begun.parameters, is_linking=begun.linking_user is not None)
 
 
