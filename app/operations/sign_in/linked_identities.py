@@ -206,6 +206,17 @@ def unlink_user_identity(actor: Actor, user_id: str, identity_id: str) -> Linked
 
 
 @transaction
+def unlink_all_identities(actor: Actor, user_id: UUID) -> int:
+    """Remove all links of a user and return their number. Audit: ``identity.unlinked`` for each."""
+    linked = list_identities_of_user(actor.organization_id, user_id)
+    if linked:
+        delete_identities_of_user(actor.organization_id, user_id)
+    for each in linked:
+        _on_unlinked(actor, each)
+    return len(linked)
+
+
+@transaction
 def delete_identities_of_user(organization_id: str, user_id: UUID) -> int:
     """Delete the links of a user and return their number. Call it in the transaction that audits it."""
     return count_changed(delete(LinkedIdentity).where(is_of_user(LinkedIdentity, organization_id, user_id)))
@@ -231,16 +242,15 @@ def _unlink(actor: Actor, organization_id: str, user_id: UUID, identity_id: str)
         delete(LinkedIdentity).where(has_key(LinkedIdentity, organization_id, linked.id))
     ):
         raise NotFound("There is no such linked account.")
-    audit.record_user_event(
-        actor,
-        "identity.unlinked",
-        user_id,
-        before=_facts(linked.id, linked.provider_public_id, linked.email),
-    )
-    notify_user(
-        actor, user_id, "identity_unlinked", provider=linked.provider_name, account=linked.email or ""
-    )
+    _on_unlinked(actor, linked)
     return linked
+
+
+def _on_unlinked(actor: Actor, linked: LinkedIdentityRecord) -> None:
+    facts = _facts(linked.id, linked.provider_public_id, linked.email)
+    audit.record_user_event(actor, "identity.unlinked", linked.user_id, before=facts)
+    values = {"provider": linked.provider_name, "account": linked.email or ""}
+    notify_user(actor, linked.user_id, "identity_unlinked", **values)
 
 
 def _facts(identity_id: UUID, provider_id: str, email: str | None) -> dict[str, str | None]:
