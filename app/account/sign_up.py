@@ -59,7 +59,7 @@ def sign_up_page(organization: str) -> Response:
     if not form.is_submitted() and pending is not None:
         form.email.data = pending.sent.get("login_hint", "")[:254]
     if form.validate_on_submit():
-        with form.show_errors(InvalidInput, TooManyRequests):
+        with form.show_errors(InvalidInput, TooManyRequests, Conflict):
             register_user(
                 org,
                 email=form.email.data,

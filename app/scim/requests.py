@@ -28,6 +28,7 @@ MAX_EXPRESSION_LENGTH = 1000
 MAX_USER_PATCH_SIZE = 100
 """Operations on a user and values in them: the library copies and compares all values for each operation."""
 MAX_GROUP_OPERATIONS = 1000
+_BOOLEANS = {"true": True, "false": False}
 
 
 def read_body() -> dict[str, Any]:
@@ -108,7 +109,7 @@ def range_of(sent: SearchRequest[Any]) -> tuple[int, int]:
 
 
 def compared_values(sent: SearchRequest[Any], known: Mapping[str, str]) -> dict[str, Any]:
-    """Return the values of a filter of comparisons with ``eq`` that are joined by ``and``.
+    """Return the values of a filter of comparisons with ``eq`` that are joined by ``and``, that of ``active`` as bool.
 
     ``known`` maps attributes in lower case to the names in the result. Raises InvalidFilterException for others.
     """
@@ -117,8 +118,11 @@ def compared_values(sent: SearchRequest[Any], known: Mapping[str, str]) -> dict[
         return found
     for attribute, value in _comparisons(sent.filter.ast):
         name = known.get(attribute)
+        if attribute == "active" and isinstance(value, str):
+            # As Microsoft Entra writes booleans.
+            value = _BOOLEANS.get(value.lower())
         if not isinstance(value, bool) and (not isinstance(value, str) or has_surrogate(value)):
-            raise InvalidFilterException(detail="Compare with a string, true or false.")
+            raise InvalidFilterException(detail="Compare with a string, active with true or false.")
         if name is None or found.get(name, value) != value:
             raise _unsupported_filter()
         found[name] = value

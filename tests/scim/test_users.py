@@ -11,6 +11,7 @@ from app.models.session import Session
 from app.models.user import User
 from app.operations.directory.users import create_user
 from app.operations.organizations.settings import update_settings
+from app.operations.users.groups import add_member
 from app.operations.users.provisioning import UserSearch, list_provisioned_users
 from app.operations.users.user_changes import update_user
 from app.operations.users.users import Provisioning, get_user_record, list_users
@@ -153,6 +154,12 @@ def test_user_who_signed_up_and_has_not_verified_the_email_is_not_found(director
     directory.patch(path, {"op": "add", "path": "externalId", "value": "00u1"}, status=404)
     directory.send("DELETE", path, status=404)
     assert user_id in directory.group("Crew", user_id, status=400)["detail"]
+    # A directory can send back a group as it was returned, also one to which an administrator added the user.
+    group = directory.group("Crew", directory.create("a@acme.example")["id"])
+    with directory.app.app_context():
+        add_member(directory.admin, directory.organization.slug, group["id"], {"user_id": user_id})
+    shown = directory.send("GET", f"/Groups/{group['id']}")
+    assert directory.send("PUT", f"/Groups/{group['id']}", shown)["members"] == group["members"]
     assert directory.create("grace@acme.example", status=409)["scimType"] == "uniqueness"
 
 
@@ -288,6 +295,9 @@ def test_deleted_user_is_erased_and_their_names_are_free(directory: Directory) -
         ('filter=externalId eq "B"', "b"),
         ('filter=externalId eq "b"', ""),
         ("filter=active eq false", "c"),
+        ('filter=active eq "False"', "c"),
+        ('filter=active eq "no"', None),
+        ("filter=userName eq true", None),
         ('filter=id eq "nothing"', ""),
         ("startIndex=2&count=1", "a"),
         ("startIndex=0&count=-3", ""),

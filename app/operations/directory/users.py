@@ -141,8 +141,7 @@ def create_user(
         raise InvalidInput(problem.message, field="name", code=problem.code)
     if find_user_by_email(organization_id, email) is not None:
         raise email_taken_error()
-    if count_free_places(organization_id) == 0:
-        raise too_many_users_error(organization_id)
+    require_free_place(organization_id)
     now = clock.now()
     user_id: UUID = current_unit_of_work().stable_value(f"user {canonical}", new_id)
     user = User(
@@ -253,6 +252,13 @@ def count_free_places(organization_id: str) -> int | None:
         return None
     existing = select(User.id).where(User.organization_id == organization_id, User.status != DELETED)
     return max(0, limit - count_rows(existing, limit))
+
+
+@read
+def require_free_place(organization_id: str) -> None:
+    """Require that the organization may create another user. Raises Conflict (``too_many_users``)."""
+    if count_free_places(organization_id) == 0:
+        raise too_many_users_error(organization_id)
 
 
 def too_many_users_error(organization_id: str) -> Conflict:

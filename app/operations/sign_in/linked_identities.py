@@ -12,9 +12,7 @@ from app.extensions import db
 from app.models.base import has_key, is_of_user, is_same
 from app.models.identity_provider import IdentityProvider, LinkedIdentity
 from app.operations.directory.lookups import get_organization_by_id
-from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.directory.users import UserSnapshot, get_user, hold_user
-from app.operations.mail import emails
 from app.operations.mail.notices import notify_user
 from app.operations.sign_in.actor_access import require_manageable_user
 from app.operations.sign_in.identity_providers import (
@@ -22,14 +20,13 @@ from app.operations.sign_in.identity_providers import (
     hold_provider,
 )
 from app.operations.sign_in.offered_providers import OfferedProvider, list_offered_providers
-from app.operations.sign_in.passkeys import has_passwordless_passkey, is_passkey_sign_in_available
 from app.operations.sign_in.reauthentication import (
     require_active_session,
     require_fresh_sign_in,
     require_fresh_user_sign_in,
 )
 from app.operations.sign_in.sessions import end_access_of_user, rotate_session_token
-from app.operations.sign_in.usable_identities import has_usable_identity
+from app.operations.sign_in.usable_identities import can_sign_in
 from app.operations.store import audit, clock
 from app.operations.store.rows import make_record
 from app.operations.store.transactions import (
@@ -183,7 +180,7 @@ def unlink_own_identity(actor: Actor, identity_id: str) -> str | None:
     hold_user(organization.id, user_id)
     end_access_of_user(actor, user_id, reason="identity_unlinked", keep=actor.session_id)
     _unlink(actor, organization.id, user_id, identity_id)
-    if not _can_sign_in(organization, get_user(organization.id, user_id)):
+    if not can_sign_in(organization, get_user(organization.id, user_id)):
         raise Conflict(
             "This account is your only way to sign in. Set a password or add a passkey first.",
             code="last_way_in",
@@ -206,6 +203,17 @@ def unlink_user_identity(actor: Actor, user_id: str, identity_id: str) -> Linked
     # Sign-ins that wait are locked before links, as where a provider is deleted.
     end_access_of_user(actor, user.id, reason="identity_unlinked")
     return _unlink(actor, user.organization_id, user.id, identity_id)
+
+
+@transaction
+def unlink_all_identities(actor: Actor, user_id: UUID) -> int:
+    """Remove all links of a user and return their number. Audit: ``identity.unlinked`` for each."""
+    linked = list_identities_of_user(actor.organization_id, user_id)
+    if linked:
+        delete_identities_of_user(actor.organization_id, user_id)
+    for each in linked:
+        _on_unlinked(actor, each)
+    return len(linked)
 
 
 @transaction
@@ -234,27 +242,15 @@ def _unlink(actor: Actor, organization_id: str, user_id: UUID, identity_id: str)
         delete(LinkedIdentity).where(has_key(LinkedIdentity, organization_id, linked.id))
     ):
         raise NotFound("There is no such linked account.")
-    audit.record_user_event(
-        actor,
-        "identity.unlinked",
-        user_id,
-        before=_facts(linked.id, linked.provider_public_id, linked.email),
-    )
-    notify_user(
-        actor, user_id, "identity_unlinked", provider=linked.provider_name, account=linked.email or ""
-    )
+    _on_unlinked(actor, linked)
     return linked
 
 
-def _can_sign_in(organization: OrganizationSnapshot, user: UserSnapshot) -> bool:
-    """Return whether the user has a way to sign in. Without a password, a link by email can set one."""
-    authentication = organization.settings["authentication"]
-    can_reset = user.email_verified and authentication["recovery"]["password_reset"] and emails.is_possible()
-    if authentication["password"]["enabled"] and (user.has_password or can_reset):
-        return True
-    if is_passkey_sign_in_available(organization) and has_passwordless_passkey(organization.id, user.id):
-        return True
-    return has_usable_identity(organization.id, user.id)
+def _on_unlinked(actor: Actor, linked: LinkedIdentityRecord) -> None:
+    facts = _facts(linked.id, linked.provider_public_id, linked.email)
+    audit.record_user_event(actor, "identity.unlinked", linked.user_id, before=facts)
+    values = {"provider": linked.provider_name, "account": linked.email or ""}
+    notify_user(actor, linked.user_id, "identity_unlinked", **values)
 
 
 def _facts(identity_id: UUID, provider_id: str, email: str | None) -> dict[str, str | None]:

@@ -36,7 +36,6 @@ from app.operations.sign_in.passkeys import (
     count_passkeys,
     find_relying_party,
     get_relying_party,
-    has_passwordless_passkey,
     issue_challenge,
     list_descriptors,
     list_passkeys_of_user,
@@ -46,6 +45,7 @@ from app.operations.sign_in.passkeys import (
 )
 from app.operations.sign_in.reauthentication import require_fresh_sign_in
 from app.operations.sign_in.sign_in import Browser
+from app.operations.sign_in.usable_identities import can_sign_in
 from app.operations.store import audit, clock
 from app.operations.store.transactions import (
     count_changed,
@@ -87,7 +87,7 @@ class VerifiedPasskey(Struct, frozen=True):
 
 
 class LastSignInMethod(Conflict):
-    """Passwords are disabled, and without this passkey its owner could not sign in again."""
+    """Without this passkey its owner could not sign in again."""
 
     code = "last_way_in"
 
@@ -287,8 +287,7 @@ def remove_passkey(actor: Actor, passkey_id: str) -> str | None:
     removed = count_changed(delete(Passkey).where(has_key(Passkey, actor.organization_id, passkey.id)))
     if not removed:
         raise _passkey_not_found()
-    has_passwords = organization.settings["authentication"]["password"]["enabled"]
-    if not has_passwords and not has_passwordless_passkey(organization.id, user_id):
+    if not can_sign_in(organization, get_user(organization.id, user_id)):
         raise LastSignInMethod("This passkey is your only way to sign in. Add another passkey first.")
     audit.record_user_event(
         actor, "passkey.removed", user_id, before={"passkey": passkey.public_id, "name": passkey.name}

@@ -161,7 +161,11 @@ def change_password(actor: Actor, current: str, new: str, *, known_cookie: str =
     if not is_right:
         raise InvalidInput("Incorrect password.", field="current_password", code="wrong_password")
     sign_in_limits.clear_failed_attempts(
-        organization.id, canonical, ip_address=actor.ip_address, browser=browser
+        organization.id,
+        canonical,
+        ip_address=actor.ip_address,
+        browser=browser,
+        attempts=result.attempts,
     )
     if new == current:
         raise InvalidInput(

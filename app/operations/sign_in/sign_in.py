@@ -31,7 +31,7 @@ from app.operations.sign_in.pending_sign_ins import (
     create_pending_sign_in,
 )
 from app.operations.sign_in.second_factors import METHOD_COLUMNS, decide_mfa_of_user, methods_of
-from app.operations.sign_in.sessions import start_session
+from app.operations.sign_in.sessions import find_session, start_session
 from app.operations.store import audit, clock, rate_limits
 from app.operations.store.transactions import on_commit, transaction, transaction_part
 from app.operations.store.usage_counters import ACTIVE_USER, SIGN_INS, counters
@@ -278,7 +278,9 @@ def _complete_first_factor(
     is_offer_declined: bool = False,
 ) -> SignedIn | SecondStepRequired:
     decision = decide_mfa_of_user(organization, user.id, amr, enrolled=user.methods)
-    is_declined = is_offer_declined and decision.requirement is MfaRequirement.OFFER
+    is_declined = decision.requirement is MfaRequirement.OFFER and (
+        is_offer_declined or _is_signing_in_again(organization, user, browser)
+    )
     if decision.requirement is MfaRequirement.NOTHING or is_declined:
         return _start_session(actor, organization, user, amr, browser, provider)
     rate_limits.withdraw_attempts(organization.id, user.attempts)
@@ -292,6 +294,16 @@ def _complete_first_factor(
         after=_facts(amr, provider) | {"needs": decision.requirement.value},
     )
     return SecondStepRequired(token, expires_at, decision.requirement, decision.until)
+
+
+def _is_signing_in_again(organization: OrganizationSnapshot, user: _SigningUser, browser: Browser) -> bool:
+    """Return whether the user has a session in the browser, at whose start a second factor was offered.
+
+    A sign-in that waits does not keep the time of an identity provider's: after another offer it would be too old for
+    what asked for it, each time anew.
+    """
+    session = find_session(browser.replaces) if browser.replaces is not None else None
+    return session is not None and (session.organization_id, session.user_id) == (organization.id, user.id)
 
 
 def _start_session(

@@ -1,4 +1,4 @@
-"""Whether users have linked accounts at identity providers, and could sign in with them."""
+"""Whether users have linked accounts at identity providers, and whether they could sign in, with them or otherwise."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ from app.extensions import db
 from app.models.base import is_same
 from app.models.identity_provider import IdentityProvider, LinkedIdentity
 from app.models.user import ACTIVE, User
+from app.operations.directory.snapshots import OrganizationSnapshot
+from app.operations.directory.users import UserSnapshot
+from app.operations.mail import emails
+from app.operations.sign_in.passkeys import has_passwordless_passkey, is_passkey_sign_in_available
 from app.operations.store.transactions import read
 from app.rules.sign_in.identity_providers import ENABLED
 
@@ -29,6 +33,18 @@ def has_linked_identities(organization_id: str, provider_id: UUID) -> bool:
 def has_usable_identity(organization_id: str, user_id: UUID) -> bool:
     """Return whether the user could sign in with an enabled identity provider."""
     return _exists(LinkedIdentity.user_id == user_id, organization_id)
+
+
+@read
+def can_sign_in(organization: OrganizationSnapshot, user: UserSnapshot) -> bool:
+    """Return whether the user has a way to sign in. Without a password, a link by email can set one."""
+    authentication = organization.settings["authentication"]
+    can_reset = user.email_verified and authentication["recovery"]["password_reset"] and emails.is_possible()
+    if authentication["password"]["enabled"] and (user.has_password or can_reset):
+        return True
+    if is_passkey_sign_in_available(organization) and has_passwordless_passkey(organization.id, user.id):
+        return True
+    return has_usable_identity(organization.id, user.id)
 
 
 @read

@@ -13,6 +13,7 @@ from app.extensions import db
 from app.models.base import has_key, is_of_user, is_same
 from app.models.user import ACTIVE, AccountLink, User
 from app.operations.directory.lookups import get_organization_by_id
+from app.operations.directory.users import UserSnapshot
 from app.operations.store import clock
 from app.operations.store.transactions import (
     count_changed,
@@ -42,8 +43,7 @@ class AccountLinkRecord:
 
 @transaction
 def create_link(
-    organization_id: str,
-    user_id: UUID,
+    user: UserSnapshot,
     purpose: str,
     *,
     lifetime: timedelta,
@@ -52,12 +52,13 @@ def create_link(
 ) -> tuple[str, datetime]:
     """Create the user's only link for the purpose and return its token and expiry.
 
-    An earlier link becomes invalid (RP-1). This one does when the password or the email changes.
-    ``purpose`` is the token's kind. ``address`` is the email that the link verifies, if any. Call it in the
-    transaction that audits it.
+    An earlier link becomes invalid (RP-1). This one does when the password or the email changes, and is not valid if
+    the email has changed since ``user`` was read: the caller sends it there. ``purpose`` is the token's kind.
+    ``address`` is the email that the link verifies, if any. Call it in the transaction that audits it.
     """
-    user = db.session.execute(
-        select(User.password_hash, User.email_canonical).where(has_key(User, organization_id, user_id))
+    organization_id, user_id = user.organization_id, user.id
+    password_hash = db.session.scalars(
+        select(User.password_hash).where(has_key(User, organization_id, user_id))
     ).one()
     token: str = current_unit_of_work().stable_value(
         f"link {purpose} {user_id}", lambda: new_token(purpose, organization_id)
@@ -66,7 +67,7 @@ def create_link(
     key = {"organization_id": organization_id, "user_id": user_id, "purpose": purpose}
     values = {
         "digest": digest(token),
-        "bound_digest": _bound_digest(*user),
+        "bound_digest": _bound_digest(password_hash, user.email_canonical),
         "is_mailed": is_mailed,
         "address": address,
         "created_at": now,

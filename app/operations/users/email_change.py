@@ -133,7 +133,7 @@ def request_email_verification(actor: Actor, email: str, *, page_language: str |
 def find_email_verification(actor: Actor, token: str) -> EmailVerificationRecord | None:
     """Find what the link verifies, or None if it has ended or the account has changed.
 
-    Raises WrongAccount.
+    Raises WrongAccount, and Forbidden and InvalidInput if the account may not have that email any more.
     """
     organization = get_organization_by_id(actor.organization_id)
     lifetime_seconds = int(VERIFICATION_LINK_LIFETIME.total_seconds())
@@ -147,6 +147,8 @@ def find_email_verification(actor: Actor, token: str) -> EmailVerificationRecord
     if link.address is None:
         return None
     is_change = canonical_email(link.address) != link.email_canonical
+    if is_change:
+        _require_change_allowed(actor, organization, link.address)
     return EmailVerificationRecord(link.address, link.email, is_change, link)
 
 
@@ -159,7 +161,8 @@ def verify_email(actor: Actor, token: str, *, known_cookie: str = "") -> bool:
     verification of an account that no administrator created also revokes the state that others set up in it.
     Return whether such state was revoked. ``known_cookie`` is the value of the known-browsers cookie. Raises
     EmailVerificationEnded, also when another
-    account has the email by now, WrongAccount, and FreshSignInRequired when the session has ended meanwhile.
+    account has the email by now, as ``find_email_verification``, and FreshSignInRequired when the session has ended
+    meanwhile.
     Audit: ``user.email_changed`` or ``user.email_verified``, and as ``revoke_unverified_state_elsewhere``.
     """
     verification = find_email_verification(actor, token)
@@ -208,6 +211,12 @@ def _require_allowed(actor: Actor, organization: OrganizationSnapshot, user_id: 
                 "This is already your email address, and it is verified.", field="email", code="unchanged"
             )
         return canonical
+    _require_change_allowed(actor, organization, email)
+    return canonical
+
+
+def _require_change_allowed(actor: Actor, organization: OrganizationSnapshot, email: str) -> None:
+    """Raise Forbidden or InvalidInput unless the actor may have another email, and this one."""
     if not can_change_profile(actor):
         raise Forbidden(
             "Your organization doesn't let members change their email address. Contact your administrator."
@@ -218,7 +227,6 @@ def _require_allowed(actor: Actor, organization: OrganizationSnapshot, user_id: 
             field="email",
             code="domain_not_allowed",
         )
-    return canonical
 
 
 @transaction
@@ -240,9 +248,9 @@ def _send(
         # that another account has the email (EN-1).
         account_links.revoke_links(organization.id, user_id, EMAIL_VERIFICATION)
     else:
+        user = get_user(organization.id, user_id)
         token, expires_at = account_links.create_link(
-            organization.id,
-            user_id,
+            user,
             EMAIL_VERIFICATION,
             lifetime=VERIFICATION_LINK_LIFETIME,
             is_mailed=True,
@@ -254,8 +262,7 @@ def _send(
             "until": expires_at.isoformat(),
         }
         # A new email has no profile that names a language.
-        profile = get_user(organization.id, user_id).profile
-        language = emails.language_of(organization, profile, page_language)
+        language = emails.language_of(organization, user.profile, page_language)
         emails.send(organization, email, "confirm_address", values, until=expires_at, language=language)
     audit.record_user_event(actor, "user.email_proof_requested", user_id, after={"email": canonical})
 

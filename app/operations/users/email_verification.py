@@ -16,7 +16,7 @@ from app.operations.authorization.consents import delete_consents_of_user
 from app.operations.directory.users import mark_user_verified
 from app.operations.grants.revocation import revoke_grants_of_other_sessions
 from app.operations.sign_in import known_browsers
-from app.operations.sign_in.linked_identities import delete_identities_of_user
+from app.operations.sign_in.linked_identities import unlink_all_identities
 from app.operations.sign_in.second_factors import NO_FACTORS, FactorCount, count_factors
 from app.operations.sign_in.sessions import end_sessions_of_user
 from app.operations.store import audit
@@ -39,12 +39,12 @@ def revoke_unverified_state(actor: Actor, user_id: UUID) -> RevokedState:
 
     Call it in the transaction in which a mailed link verified the email for someone who is not signed in, and
     which ends sessions, grants and known browsers itself. Does nothing for accounts that are trusted or were
-    verified before. Audit: ``second_factors.ended`` if there were any.
+    verified before. Audit: ``second_factors.ended`` if there were any, ``identity.unlinked``.
     """
     if not mark_user_verified(actor.organization_id, user_id):
         return RevokedState()
     consents = delete_consents_of_user(actor.organization_id, user_id)
-    delete_identities_of_user(actor.organization_id, user_id)
+    unlink_all_identities(actor, user_id)
     return RevokedState(_revoke_factors(actor, user_id), consents)
 
 
@@ -54,17 +54,17 @@ def revoke_unverified_state_elsewhere(actor: Actor, user_id: UUID, *, known_cook
 
     The actor's session and the browser of ``known_cookie``, the known-browsers cookie, stay, and so do second
     factors if the session used one. Consents are asked for again. Call it in the transaction that verified
-    the email, whose audit event includes the counts. Audit: ``second_factors.ended``.
+    the email, whose audit event includes the counts. Audit: ``second_factors.ended``, ``identity.unlinked``.
     """
     if not mark_user_verified(actor.organization_id, user_id):
         return {}
     consents = delete_consents_of_user(actor.organization_id, user_id)
-    delete_identities_of_user(actor.organization_id, user_id)
+    identities = unlink_all_identities(actor, user_id)
     factors = NO_FACTORS if used_second_factor(actor.amr) else _revoke_factors(actor, user_id)
     browsers = known_browsers.forget_browsers_of_user(actor.organization_id, user_id, keep=known_cookie)
     sessions = end_sessions_of_user(actor.organization_id, user_id, keep=actor.session_id)
     grants = revoke_grants_of_other_sessions(actor, user_id, reason="email_verified")
-    if not (factors or browsers or sessions or grants):
+    if not (factors or browsers or sessions or grants or consents or identities):
         return {}
     return {
         "ended_sessions": sessions,

@@ -11,7 +11,7 @@ from msgspec import Struct
 from app.models.user import ACTIVE, User
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.directory.snapshots import OrganizationSnapshot
-from app.operations.directory.users import find_user_by_email, hold_user, update_user_row
+from app.operations.directory.users import UserSnapshot, find_user_by_email, hold_user, update_user_row
 from app.operations.mail import emails
 from app.operations.mail.emails import open_payload
 from app.operations.mail.notices import notify_user
@@ -90,7 +90,7 @@ def issue_reset_link(actor: Actor, user_id: UUID) -> NewResetLink:
         require_fresh_user_sign_in(actor)
     else:
         emails.require_quota(organization, user.email, "password_reset")
-    token, expires_at = create_reset_link(organization, user_id, is_mailed=is_mailed)
+    token, expires_at = create_reset_link(organization, user, is_mailed=is_mailed)
     audit.record_user_event(actor, "user.password_reset_requested", user_id)
     link = reset_url(organization, token)
     if not is_mailed:
@@ -120,13 +120,11 @@ def send_reset_link(
 
 @transaction
 def create_reset_link(
-    organization: OrganizationSnapshot, user_id: UUID, *, is_mailed: bool
+    organization: OrganizationSnapshot, user: UserSnapshot, *, is_mailed: bool
 ) -> tuple[str, datetime]:
     """Create a link bound to the user's current password and email, and return its token and expiry (RP-1)."""
     lifetime = timedelta(seconds=organization.settings["authentication"]["recovery"]["reset_ttl_seconds"])
-    return account_links.create_link(
-        organization.id, user_id, PASSWORD_RESET, lifetime=lifetime, is_mailed=is_mailed
-    )
+    return account_links.create_link(user, PASSWORD_RESET, lifetime=lifetime, is_mailed=is_mailed)
 
 
 def reset_url(organization: OrganizationSnapshot, token: str) -> str:
@@ -246,7 +244,7 @@ def deliver_reset_link(message: Message) -> None:
     user = find_user_by_email(organization.id, request["email"])
     if user is None or not user.is_active:
         return
-    token, expires_at = create_reset_link(organization, user.id, is_mailed=True)
+    token, expires_at = create_reset_link(organization, user, is_mailed=True)
     # Both are absent from a message that an earlier release has queued.
     language = emails.language_of(organization, user.profile, request.get("page_language"))
     link = emails.link_to_page(reset_url(organization, token), request.get("authorization_request"))

@@ -18,7 +18,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
-from app.models.user import ACTIVE
+from app.models.user import ACTIVE, User
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.directory.users import (
@@ -56,7 +56,7 @@ from app.operations.users.provider_groups import (
     hold_provider_groups,
     needs_groups,
 )
-from app.operations.users.provisioning import find_managed_user
+from app.operations.users.provisioning import find_managed_user, find_managing_provider
 from app.operations.users.sign_up import create_registered_user
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, NotFound
@@ -79,7 +79,7 @@ from app.rules.users.profile import MAX_NAME_LENGTH, is_domain_allowed
 
 _log = logging.getLogger("gatehouse.sign_in")
 _PER_NETWORK = Lockout(60, timedelta(minutes=5), timedelta(seconds=30), timedelta(minutes=5))
-"""Answers of providers from one network: each causes requests to the provider."""
+"""Answers of providers from one network that sign nobody in: each causes requests to the provider."""
 _PURPOSE = "provider sign-in"
 INVITATION = "invitation"
 
@@ -229,12 +229,14 @@ def complete_provider_sign_in(
     begun = _open(organization, answer.state)
     if begun is None or begun.provider_id != provider.public_id or begun.browser != _browser_digest(browser):
         return ProviderOutcome(ProviderRefused("expired"), {})
-    rate_limits.require_attempt_allowed(
+    claim = rate_limits.require_attempt_allowed(
         organization.id,
         "Too many sign-ins from your network. Try again later.",
         *network_limits(_PER_NETWORK, actor.ip_address, _PURPOSE),
     )
     result = _complete(actor, organization, provider, begun, answer, browser, own_actor)
+    if not isinstance(result, ProviderRefused):
+        rate_limits.withdraw_attempts(organization.id, claim.attempts)
     return ProviderOutcome(result, begun.parameters, is_linking=begun.linking_user is not None)
 
 
@@ -356,22 +358,30 @@ def _sign_in_or_create(arrival: _Arrival) -> SignedIn | SecondStepRequired | Pro
     if isinstance(user, ProviderRefused):
         return user
     if linked is None:
-        actor = arrival.actor.as_user(user.id, user.email)
-        link_identity(actor, provider, user, identity)
-        _confirm_email(actor, user, identity)
+        link_identity(arrival.actor.as_user(user.id, user.email), provider, user, identity)
     else:
         hold_user(organization.id, user.id)
         hold_provider(provider)
         if not record_use(linked, organization.id, identity.email):
             return ProviderRefused("no_account")
+    _confirm_email(arrival, user)
     return _complete_first_factor(arrival, user, groups)
 
 
-def _confirm_email(actor: Actor, user: UserSnapshot, identity: ProviderIdentity) -> None:
-    """Mark the email of a user whom the provider created, and who is held, as verified if the provider says so."""
+def _confirm_email(arrival: _Arrival, user: UserSnapshot) -> None:
+    """Mark the email of a user whom the provider manages, and who is held, as verified if the provider says so.
+
+    Not if the user changed since they were read, as another email needs another confirmation.
+    """
+    identity = arrival.identity
     is_same = canonical_email(identity.email or "") == user.email_canonical
-    if is_same and identity.email_verified and not user.email_verified:
-        update_user_row(user.organization_id, user.id, email_verified=True)
+    if user.email_verified or not (is_same and identity.email_verified):
+        return
+    if find_managing_provider(user.organization_id, user.id) != arrival.provider.id:
+        return
+    is_unchanged = User.version == user.version
+    if update_user_row(user.organization_id, user.id, is_unchanged, email_verified=True):
+        actor = arrival.actor.as_user(user.id, user.email)
         audit.record_user_event(actor, "user.email_verified", user.id, after={"email": user.email_canonical})
 
 

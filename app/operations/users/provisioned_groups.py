@@ -9,7 +9,7 @@ from msgspec import Struct
 from sqlalchemy import delete, func, insert, select, update
 
 from app.extensions import db
-from app.models.base import has_key
+from app.models.base import has_key, is_same
 from app.models.user import Group, GroupMember, User
 from app.operations.clients.client_records import name_key
 from app.operations.directory.lookups import get_organization_by_id
@@ -208,7 +208,12 @@ def _read_members(actor: Actor, group: GroupRecord) -> tuple[str, ...]:
     _require_few_members(group.members)
     rows = db.session.scalars(
         select(GroupMember.user_id)
-        .where(GroupMember.organization_id == actor.organization_id, GroupMember.group_id == group.id)
+        .join(User, is_same(User.id, GroupMember.user_id))
+        .where(
+            GroupMember.organization_id == actor.organization_id,
+            GroupMember.group_id == group.id,
+            is_visible(),
+        )
         .order_by(GroupMember.user_id)
     )
     return tuple(public_id("usr", user_id) for user_id in rows)

@@ -43,7 +43,7 @@ from app.rules.identifiers import (
 from app.rules.languages.translation import lazy_gettext
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.sign_in.passwords import Lockout
-from app.rules.users.profile import is_registration_open
+from app.rules.users.profile import is_domain_allowed, is_registration_open
 
 REGISTRATION_LIFETIME = timedelta(days=7)
 MAX_PENDING_PER_EMAIL = 5
@@ -84,11 +84,13 @@ def register_registration_delivery() -> None:
 def process_registration(message: Message) -> None:
     """Store the pending registration and email its link, or notify the owner of an existing account.
 
-    Raises Refused when the organization was deleted, is closed to registrations, or has too many pending
-    ones. Audit: ``registration.asked`` or ``user.registration_refused``.
+    Raises DeliveryRejected when the organization was deleted, is closed to registrations or to emails of this domain,
+    or has too many pending ones. Audit: ``registration.asked`` or ``user.registration_refused``.
     """
     organization = _require_still_open(message)
     request = open_payload(organization.id, REGISTRATION_MESSAGE, message.payload)
+    if not is_domain_allowed(request["email"], organization.settings):
+        raise DeliveryRejected("registration is closed to emails of this domain")
     anonymous = Actor.anonymous(organization.id, request["address"], request["request_id"])
     organization_url = f"{organization.base_url}/organizations/{organization.slug}"
     existing_user = find_user_by_email(organization.id, request["email"])
@@ -131,7 +133,7 @@ def process_registration(message: Message) -> None:
 
 @read
 def find_registration(organization: OrganizationSnapshot, token: str) -> RegistrationRecord | None:
-    """Find the pending registration of a link, or None if it has ended or registration was closed."""
+    """Find the pending registration of a link, or None if it has ended or registration was closed to its email."""
     row = _find_row(organization, token)
     return None if row is None else registration_record(row)
 
@@ -191,7 +193,8 @@ def complete_registration(
 ) -> UUID:
     """Create the account, delete the other registrations of its email, and return the user's id.
 
-    Raises RegistrationEnded. Audit: ``user.registered`` in the actor's name.
+    Raises RegistrationEnded, and Conflict if the organization has as many users as it may; the registration then stays.
+    Audit: ``user.registered`` in the actor's name.
     """
     row = db.session.get(Registration, (organization.id, registration_id), populate_existing=True)
     if row is None:
@@ -212,8 +215,10 @@ def complete_registration(
             password_hash=password_hash,
             email_verified=email_verified,
         )
-    except Conflict as taken:
-        raise RegistrationEnded from taken
+    except Conflict as error:
+        if error.code != "email_taken":
+            raise
+        raise RegistrationEnded from error
 
 
 def registration_record(row: Registration) -> RegistrationRecord:
@@ -311,6 +316,8 @@ def _find_row(organization: OrganizationSnapshot, token: str) -> Registration | 
         )
     )
     if row is None or row.expires_at <= clock.now() or organization.is_before_restore(row.created_at):
+        return None
+    if not is_domain_allowed(row.email, organization.settings):
         return None
     return row
 

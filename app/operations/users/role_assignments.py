@@ -15,6 +15,7 @@ from app.models.organization import Organization
 from app.models.user import ACTIVE, RoleAssignment, User
 from app.operations.directory.lookups import touch_organization
 from app.operations.directory.snapshots import OrganizationSnapshot
+from app.operations.directory.users import get_user, hold_user
 from app.operations.mail.notices import notify_administrators
 from app.operations.sign_in.actor_access import require_role_permissions
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
@@ -72,8 +73,12 @@ def assign_role(
 ) -> UUID:
     """Assign a role to a user. Used for new administrators, invitations and registrations.
 
-    Raises AlreadyAssigned, and Conflict when the user has too many roles. Audit: ``administrator.added``.
+    Raises AlreadyAssigned, Conflict when the user has too many roles, and NotFound for a user who was deleted
+    meanwhile. Audit: ``administrator.added``.
     """
+    # No role may outlive the user.
+    hold_user(user_organization_id, user_id)
+    get_user(user_organization_id, user_id)
     role_count = db.session.scalar(
         select(func.count()).where(
             RoleAssignment.organization_id == organization_id,

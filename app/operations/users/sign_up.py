@@ -7,7 +7,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 from app.operations.directory.snapshots import OrganizationSnapshot
-from app.operations.directory.users import create_user
+from app.operations.directory.users import create_user, require_free_place
 from app.operations.mail import emails
 from app.operations.sign_in.passwords import hash_new_password
 from app.operations.store import audit, rate_limits
@@ -70,7 +70,8 @@ def register_user(
     outbox continues (``registrations.process_registration``) with an email in ``page_language``, whose links return
     to the ``authorization_request`` with this token, and requests beyond the hourly limit of a mailbox are ignored
     silently. Raises Forbidden if registration is not open,
-    InvalidInput naming every wrong field, TooManyRequests, Unavailable. Audit, if the account is created here:
+    InvalidInput naming every wrong field, Conflict if the organization has as many users as it may, TooManyRequests,
+    Unavailable. Audit, if the account is created here:
     ``user.registered`` or ``user.registration_refused``.
     """
     require_registration_open(organization)
@@ -83,6 +84,8 @@ def register_user(
             "This organization doesn't accept email addresses from this domain.",
         )
     found.raise_if_any()
+    # Whatever the email, so that this does not tell new ones from known ones.
+    require_free_place(organization.id)
     claim = rate_limits.require_attempt_allowed(
         organization.id,
         "Too many accounts were created from your network. Try again later.",

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from sqlalchemy import select
 
 from app.extensions import db
+from app.models.audit import AuditEvent
 from app.models.grant import Grant
 from app.models.user import User
 from app.operations.authorization.consents import get_consent_state, store_consent
@@ -218,6 +219,29 @@ def test_verification_with_session_ends_other_sessions(
     assert done
     assert [database.count(table) for table in ("sessions", "known_browsers")] == [1, 1]
     assert [mail["Subject"] for mail in box.mails] == ["Your email at Acme is verified"]
+
+
+@pytest.mark.parametrize("way", ["verification", "reset"])
+def test_removed_links_and_consents_are_recorded(
+    make: Any, acme: Any, box: Mailbox, deliver: Deliver, way: str
+) -> None:
+    """AU-1, IP-10."""
+    user = registered(acme, f"{way}@acme.example")
+    here = sign_in(acme.id, user.email, PASSWORD)
+    assert isinstance(here, SignedIn)
+    linked(make.actor(acme), way, user.public_id)
+    client = find_client(make.client(acme).client_id)
+    assert client is not None
+    transaction(store_consent)(signed_in_actor(user), client, user.id, ("openid",))
+    if way == "reset":
+        reset_by_mail(user, box, deliver)
+    else:
+        assert confirm(user, here, box, deliver, ("pwd",))
+    rows = db.session.scalars(select(AuditEvent).where(AuditEvent.target_id == user.public_id))
+    events = {row.action: row.after for row in rows}
+    done = events["user.email_verified" if way == "verification" else "user.password_reset"]
+    assert done is not None and done["ended_consents"] == 1 and "identity.unlinked" in events
+    assert any(mail["Subject"].startswith("Example no longer signs you in") for mail in box.mails)
 
 
 def test_verification_with_second_factor_keeps_it(

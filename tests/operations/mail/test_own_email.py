@@ -14,6 +14,7 @@ from sqlalchemy import update
 from app.extensions import db
 from app.models.user import AccountLink, User
 from app.operations.directory.users import get_user
+from app.operations.organizations.settings import update_settings
 from app.operations.sign_in.password_sign_in import sign_in
 from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.sign_in.sessions import find_session
@@ -144,6 +145,24 @@ def test_oi5_email_link_works_only_for_the_requesting_account(
         with pytest.raises(WrongAccount):
             act(as_herself(stranger), token_in(box.mails[0]))
     assert get_user(acme.id, ada.id).email == ada.email
+
+
+def test_email_that_became_forbidden_meanwhile_is_not_set(
+    make: Any, acme: Any, ada: Any, box: Mailbox, deliver: Deliver
+) -> None:
+    request_email_verification(as_herself(ada), NEW)
+    deliver()
+    for may_edit, domains, refused in ((False, [], Forbidden), (True, ["acme.example"], InvalidInput)):
+        change = {
+            "user_permissions": {"members_can_edit_profile": may_edit},
+            "authentication": {"registration": {"allowed_email_domains": domains}},
+        }
+        update_settings(make.system(acme), acme.slug, change)
+        with pytest.raises(refused):
+            verify_email(as_herself(ada), token_in(box.mails[0]))
+    change["authentication"]["registration"]["allowed_email_domains"] = ["new.example"]
+    update_settings(make.system(acme), acme.slug, change)
+    assert verify_email(as_herself(ada), token_in(box.mails[0])) is False
 
 
 def test_email_taken_meanwhile_is_not_taken_over(

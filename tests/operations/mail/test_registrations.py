@@ -20,10 +20,17 @@ from app.operations.sign_in.password_sign_in import SignInRefused, sign_in
 from app.operations.sign_in.sign_in import SignedIn
 from app.operations.store import clock, outbox
 from app.operations.users import registrations, sign_up
-from app.operations.users.registrations import RegistrationEnded, confirm_registration, find_registration
+from app.operations.users.deletion import delete_user
+from app.operations.users.registrations import (
+    RegistrationEnded,
+    approve_registration,
+    confirm_registration,
+    find_registration,
+    list_registrations,
+)
 from app.operations.users.sign_up import next_registration_step, register_user
 from app.rules.actor import Actor
-from app.rules.errors import Forbidden, InvalidInput, NotFound, TooManyRequests
+from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound, TooManyRequests
 from tests.factories import PASSWORD
 from tests.oauth.conftest import audited
 from tests.support.databases import Database
@@ -185,14 +192,42 @@ def test_unconfirmed_registration_expires_and_is_deleted(
     assert database.count("registrations") == 0
 
 
+@pytest.mark.parametrize("change", [{"mode": "closed"}, {"allowed_email_domains": ["acme.example"]}])
 def test_confirmation_is_refused_after_registration_closed(
-    make: Any, acme: Any, box: Mailbox, deliver: Deliver
+    make: Any, acme: Any, box: Mailbox, deliver: Deliver, change: Any
 ) -> None:
     register(acme)
     deliver()
-    update_settings(make.actor(acme), acme.slug, {"authentication": {"registration": {"mode": "closed"}}})
+    register(acme)
+    update_settings(make.actor(acme), acme.slug, {"authentication": {"registration": change}})
+    deliver()
+    assert len(box.mails) == 1
     with pytest.raises(RegistrationEnded):
         confirm_registration(get_organization_by_id(acme.id), token_in(box.mails[0]), PASSWORD)
+
+
+def test_full_organization_says_so_and_keeps_the_registration(
+    make: Any, box: Mailbox, deliver: Deliver
+) -> None:
+    """EN-1: whatever the email. The link works once there is room again."""
+    settings = {"limits": {"max_users": 1}, "authentication": {"registration": {"mode": "open"}}}
+    acme = make.organization(settings=settings)
+    register(acme)
+    deliver()
+    ada = make.user(acme, email="ada@example.com")
+    for act in (
+        lambda: register(acme),
+        lambda: register(acme, email=ada.email),
+        lambda: confirm_registration(acme, token_in(box.mails[0]), PASSWORD),
+        lambda: approve_registration(
+            make.actor(acme), list_registrations(make.actor(acme)).items[0].public_id
+        ),
+    ):
+        with pytest.raises(Conflict) as refused:
+            act()
+        assert refused.value.code == "too_many_users"
+    delete_user(make.actor(acme), ada.public_id)
+    confirm_registration(acme, token_in(box.mails[0]), PASSWORD)
 
 
 def test_tn6_link_of_another_organization_is_invalid(

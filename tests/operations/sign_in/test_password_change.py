@@ -18,6 +18,7 @@ from app.operations.sign_in.sign_in import SignedIn
 from app.operations.sign_in.sign_in_limits import MAX_FAILURES_PER_ACCOUNT
 from app.rules.errors import Forbidden, InvalidInput, TooManyRequests, Unavailable
 from tests.factories import PASSWORD
+from tests.support.databases import Database
 
 pytestmark = pytest.mark.usefixtures("context")
 NEW = "nine small otters in a kiln"
@@ -42,8 +43,10 @@ def actor_of(signed_in: Any) -> Any:
     return find_session(signed_in.token).actor()
 
 
-def test_new_password_works_and_old_one_does_not(acme: Any, ada: Any, here: Any) -> None:
+def test_new_password_works_and_old_one_does_not(acme: Any, ada: Any, here: Any, database: Database) -> None:
     change_password(actor_of(here), PASSWORD, NEW)
+    # Nor does it count as a failure of the network or the organization.
+    assert database.count("attempts") == 0
     assert isinstance(sign_in(acme.id, ada.email, NEW), SignedIn)
     assert sign_in(acme.id, ada.email, PASSWORD).reason == "mismatch"
     assert db.session.scalars(select(AuditEvent).where(AuditEvent.action == "user.password_changed")).one()

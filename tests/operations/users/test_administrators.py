@@ -89,6 +89,19 @@ def test_invalid_fields_are_rejected_by_name(
     assert {error.field: error.code for error in refusal.value.errors} == wrong
 
 
+def test_role_does_not_outlive_a_user_who_is_deleted_meanwhile(
+    context: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acme = make.organization()
+    ada = make.user(acme)
+    read_before = get_user(acme.id, ada.id)
+    delete_user(make.actor(acme), ada.public_id)
+    monkeypatch.setattr(administrators, "get_user", lambda *_: read_before)
+    with pytest.raises(NotFound):
+        administrators.add_administrator(make.actor(acme), acme.slug, user_id=ada.public_id)
+    assert not administrators.list_administrators(make.actor(acme), acme.slug).items
+
+
 def test_role_cannot_be_assigned_twice(context: Flask, make: Factory) -> None:
     acme = make.organization()
     ada = make.user(acme, role="admin")

@@ -10,7 +10,7 @@ from sqlalchemy import update
 
 from app.extensions import db
 from app.models.user import User
-from app.operations.directory.users import find_user_by_email
+from app.operations.directory.users import find_user_by_email, get_user
 from app.operations.sign_in.password_sign_in import SignInRefused, sign_in
 from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.sign_in.sessions import find_session
@@ -18,7 +18,13 @@ from app.operations.sign_in.sign_in import SignedIn
 from app.operations.store import clock
 from app.operations.store.transactions import transaction
 from app.operations.users.account_links import consume_link
-from app.operations.users.password_resets import ResetEnded, find_reset, issue_reset_link, reset_password
+from app.operations.users.password_resets import (
+    ResetEnded,
+    create_reset_link,
+    find_reset,
+    issue_reset_link,
+    reset_password,
+)
 from app.operations.users.users import disable_user, enable_user
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound
 from app.rules.identifiers import digest
@@ -105,7 +111,11 @@ def test_password_change_invalidates_the_link(make: Any, acme: Any, ada: Any) ->
 
 def test_email_change_invalidates_the_link(make: Any, acme: Any, ada: Any) -> None:
     token = token_for(make, ada)
+    read_before = get_user(acme.id, ada.id)
     change(email_canonical="new@acme.example")
+    assert find_reset(acme, token) is None
+    # Nor does a link work that was created in the same moment, and sent to the email that was read.
+    token, _ = create_reset_link(acme, read_before, is_mailed=True)
     assert find_reset(acme, token) is None
 
 

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from app.models.user import User
 from app.operations.organizations.settings import update_settings
 from app.operations.sign_in import second_factors
 from app.operations.sign_in.factor_enrollment import SecondFactorRequired
+from app.operations.sign_in.identity_providers import store_identity_provider
 from app.operations.sign_in.passkey_registration import (
     LastSignInMethod,
     get_passkey,
@@ -22,7 +24,10 @@ from app.operations.sign_in.sign_in import SignedIn
 from app.rules.errors import InvalidInput, NotFound
 from tests.oauth.conftest import audited
 from tests.operations.sign_in.passkeys.conftest import registered, sign_in
+from tests.scim.conftest import FIELDS
+from tests.support.authenticator import set_rows
 from tests.support.security_key import Authenticator
+from tests.support.world_rows import linked_to
 
 pytestmark = pytest.mark.usefixtures("context")
 
@@ -83,6 +88,18 @@ def test_last_passkey_cannot_be_removed_where_passwords_are_disabled(
     with pytest.raises(LastSignInMethod):
         remove_passkey(actor, list_passkeys(actor)[0].public_id)
     update_settings(make.system(acme), acme.slug, {"authentication": {"password": {"enabled": True}}})
+    remove_passkey(actor, list_passkeys(actor)[0].public_id)
+
+
+def test_passkey_is_the_last_way_in_of_whoever_has_neither_password_nor_linked_account(
+    make: Any, acme: Any, actor: Any, key: Any
+) -> None:
+    """Also where passwords are enabled: nothing could set one, as there is no mail server."""
+    set_rows(User, password_hash=None)
+    with pytest.raises(LastSignInMethod):
+        remove_passkey(actor, list_passkeys(actor)[0].public_id)
+    provider = store_identity_provider(make.system(acme), dict(FIELDS))
+    linked_to(provider, actor.user_id, "248289761001")
     remove_passkey(actor, list_passkeys(actor)[0].public_id)
 
 
