@@ -24,6 +24,7 @@ from app.operations.directory.lookups import (
     get_organization_by_slug,
 )
 from app.operations.maintenance.exported_events import RELEVANT_ACTIONS
+from app.operations.organizations.organizations import get_organization
 from app.operations.sign_in.passkeys import SIGN_IN, consume_challenge, issue_challenge, validate_challenge
 from app.operations.sign_in.second_factors import (
     store_authenticator_app,
@@ -152,6 +153,35 @@ def test_unreadable_export_changes_nothing(
     done = run(app, "maintenance", "restore", "--audit-export", str(tmp_path / "export"))
     assert done.exit_code == 1 and words in done.stderr, done.output
     assert app.test_client().get("/clients", headers=bearer_header(token)).status_code == 200
+
+
+def test_log_of_root_ends_other_organizations_again(app: Flask, make: Factory, tmp_path: Path) -> None:
+    """Nobody can export the log of a deleted organization, so only root's log names it."""
+    admin, states = (
+        make.actor(make.root()),
+        {"deleted": "deleted", "suspended": "suspended", "back": "active"},
+    )
+    events = [("deleted", "deleted"), ("suspended", "suspended"), ("back", "deleted"), ("back", "restored")]
+    export = [
+        {
+            "id": f"evt_01JDZ8W000000000000000000{number}",
+            "organization_id": "root",
+            "occurred_at": f"2026-01-01T00:00:0{number}Z",
+            "action": f"organization.{action}",
+            "target": {"id": slug},
+            "actor": {"id": None},
+            "before": None,
+            "after": None,
+        }
+        for number, (slug, action) in enumerate(events)
+    ]
+    (tmp_path / "export").write_text("\n".join(map(json.dumps, export)))
+    for slug in states:
+        make.organization(slug)
+    done = run(app, "maintenance", "restore", "--audit-export", str(tmp_path / "export"))
+    assert done.exit_code == 0, done.output
+    with app.app_context():
+        assert {slug: get_organization(admin, slug).status for slug in states} == states
 
 
 def test_restore_is_refused_while_a_server_is_running(app: Flask, make: Factory) -> None:
