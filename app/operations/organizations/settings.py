@@ -289,7 +289,7 @@ def store_settings(
     changed = tuple(rules.changed_paths(before, after))
     if any(path.startswith(f"{rules.ROLES_PATH}.") for path in changed):
         actor.require("roles:write")
-    _require_changeable(actor, changed)
+    require_changeable(actor, changed)
     _require_grantable(actor, before, after)
     require_roles_unused(organization.id, effective_roles(before).keys() ^ effective_roles(after).keys())
     require_no_lockout(
@@ -351,11 +351,17 @@ def _publish_keys(organization_id: str, settings: Mapping[str, Any]) -> None:
         signing_keys.ensure_key(Actor.system(organization_id), algorithm, KEY_ACTIVE)
 
 
-def _require_changeable(actor: Actor, changed: Iterable[str]) -> None:
-    """Raise Forbidden if a limit would change and the actor does not administer the instance."""
+def require_changeable(actor: Actor, changed: Iterable[str], *, field_prefix: str = "") -> None:
+    """Raise Forbidden if a limit would change and the actor does not administer the instance.
+
+    ``field_prefix`` is what the request has before the paths.
+    """
     limits = [path for path in changed if path.startswith(LIMITS)]
     if limits and not may_change_limits(actor):
-        errors = [FieldError(path, "instance_administrators_only", _LIMITS_ARE_ROOTS) for path in limits]
+        errors = [
+            FieldError(f"{field_prefix}{path}", "instance_administrators_only", _LIMITS_ARE_ROOTS)
+            for path in limits
+        ]
         raise Forbidden(_LIMITS_ARE_ROOTS, permission="instance:write", errors=errors)
 
 
