@@ -133,10 +133,10 @@ def end_again(events: list[ExportedEvent]) -> tuple[list[str], list[str], list[s
     for event in sorted(_without_known(events), key=lambda event: event.at):
         subject = _subject_of(event)
         key = (event.affected_organization, event.action, subject)
+        if _is_to_review(event):
+            to_review.append(event.words)
         if event.action in _CANCELS:
             ended.pop((event.affected_organization, _CANCELS[event.action], subject), None)
-        elif _is_to_review(event):
-            to_review.append(event.words)
         elif event.action not in _HANDLERS:
             continue
         elif key in ended:
@@ -239,7 +239,7 @@ def _is_to_review(event: ExportedEvent) -> bool:
     """Return whether an administrator has to decide about the change."""
     return (
         event.action in _TO_REVIEW
-        or (event.action == "client.updated" and not _ACCESS_FIELDS & event.after.keys())
+        or (event.action == "client.updated" and not event.after.keys() <= _ACCESS_FIELDS)
         or (event.action == "user.updated" and "email" in event.after)
     )
 
