@@ -139,7 +139,8 @@ def store_settings(
 ) -> UpdatedSettings:
     """Store settings for an actor whose permission was checked. Updates of settings, roles and the logo end here.
 
-    ``server_managed`` are the paths whose value this service has just generated.
+    ``server_managed`` are the paths whose value this service has just generated. The audit event has the organization's
+    values, without instance limits.
     """
     row = _row(organization.id)
     require_version(row.settings_version, expected_version)
@@ -149,7 +150,10 @@ def store_settings(
         rules.effective_settings(row.settings, bounds),
         rules.effective_settings(overrides, bounds),
     )
-    changed = tuple(rules.changed_paths(before, after))
+    # Also what an instance limit hides now: it applies when the limit is lifted.
+    own_before, own_after = rules.effective_settings(row.settings), rules.effective_settings(overrides)
+    paths = [*rules.changed_paths(before, after), *rules.changed_paths(own_before, own_after)]
+    changed = tuple(dict.fromkeys(paths))
     if any(path.startswith(f"{rules.ROLES_PATH}.") for path in changed):
         actor.require("roles:write")
     require_changeable(actor, changed)
@@ -198,8 +202,8 @@ def store_settings(
         "settings.updated",
         "settings",
         organization.slug,
-        before=_values(before, changed),
-        after=_values(after, changed),
+        before=_values(own_before, changed),
+        after=_values(own_after, changed),
     )
     row = _row(organization.id)
     return UpdatedSettings(_record(row, row.settings), changed)
