@@ -31,7 +31,8 @@ NAMING_CONVENTION = {
 
 
 _MYSQL = ("mysql", "mariadb")  # The names of its dialects.
-TABLE_OPTIONS = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin"}
+COLLATION = "utf8mb4_bin"
+TABLE_OPTIONS = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": COLLATION}
 
 
 class Uuid(TypeDecorator[UUID]):
@@ -117,7 +118,7 @@ def dump_json(value: Any) -> str:
 class Json(TypeDecorator[Any]):
     """A JSON document stored as text. It is never queried inside the database."""
 
-    impl = Text().with_variant(mysql.MEDIUMTEXT(charset="utf8mb4", collation="utf8mb4_bin"), *_MYSQL)
+    impl = Text().with_variant(mysql.MEDIUMTEXT(charset="utf8mb4", collation=COLLATION), *_MYSQL)
     cache_ok = True
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:

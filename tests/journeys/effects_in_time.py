@@ -18,6 +18,7 @@ from app.extensions import db
 from app.models.audit import AuditEvent, FailedRequest, Lease, OutboxMessage
 from app.models.client import Client, ClientRegistration
 from app.models.grant import AuthorizationCode, Grant
+from app.models.organization import Organization
 from app.models.session import Attempt
 from app.models.token import SigningKey
 from app.models.user import User
@@ -83,6 +84,9 @@ def _idle_client(place: OrganizationProbe) -> Any:
     assert known is not None
     _age(place, Client, timedelta(days=20), "created_at", "last_used_at", id=known[1])
     _age(place, ClientRegistration, timedelta(days=20), "idle_check_at", id=known[1])
+    with _rows(place) as rows:
+        # The client must not be older than the organization.
+        rows.get_one(Organization, place.organization.id).updated_at -= timedelta(days=20)
     with _rows(place):
         assert purge_expired(Actor.system("", "janitor"), pause=0) is not None
     return place.manage("GET", f"/clients/{made['client_id']}")["status"]

@@ -14,6 +14,7 @@ from app.models.client import Credential
 from app.operations.clients import client_usage, rotations
 from app.operations.directory import lookups
 from app.operations.maintenance.janitor import purge_expired
+from app.operations.organizations.organizations import update_organization
 from app.operations.store import clock
 from app.rules.actor import Actor
 from app.rules.identifiers import parse_client_id
@@ -193,6 +194,10 @@ def test_administrators_are_warned_once_if_the_old_secret_is_still_used(
         assert list(rotations.send_expiry_reminders(JANITOR)) == []
     rotating.use(rotating.old)
     with flow.app.app_context():
+        # It waits for the end of a suspension.
+        for status, sent in (("suspended", [0]), ("active", None)):
+            update_organization(flow.make.actor(flow.make.root()), flow.organization.slug, {"status": status})
+            assert sent is None or list(rotations.send_expiry_reminders(JANITOR)) == sent
         assert (purge_expired(flow.make.system(flow.make.root()), pause=0) or {}).get("reminders") == 1
         assert list(rotations.send_expiry_reminders(JANITOR)) == []
     deliver()

@@ -95,7 +95,8 @@ def list_organizations(context: ApiContext) -> object:
 def create_organization(context: ApiContext, body: Body) -> object:
     """Create an organization.
 
-    Only root can create organizations. A user needs a recent sign-in (RFC 9470) to send `admin`.
+    Only root can create organizations. `limits` in the settings need `instance:write` as well. A user needs a recent
+    sign-in (RFC 9470) to send `admin`.
     """
     new = organizations.create_organization(context.actor, body)
     invitation = None

@@ -36,7 +36,7 @@ from app.operations.directory.lookups import (
     is_in_another_cell,
 )
 from app.operations.directory.snapshots import OrganizationSnapshot
-from app.operations.directory.users import get_user, hold_user
+from app.operations.directory.users import get_user, hold_user, is_active_user
 from app.operations.mail import emails
 from app.operations.mail.notices import administrator_emails
 from app.operations.organizations.setup import revoke_setup_token
@@ -393,6 +393,8 @@ def _find_owner_emails(organization_id: str, revoked: RevokedSecret) -> list[str
     owner = revoked.user_id
     if owner is None and revoked.client_id is not None:
         owner = find_client_owner(organization_id, revoked.client_id)
+        # One who has left learns nothing about the client any more.
+        owner = owner if owner is not None and is_active_user(organization_id, owner) else None
     if owner is None:
         return []
     try:

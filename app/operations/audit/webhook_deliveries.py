@@ -27,14 +27,14 @@ from app.operations.audit.webhooks import (
 )
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.store import clock, keyring, outbox, outgoing_http, rate_limits
-from app.operations.store.outbox import DeliveryDeferred, DeliveryRejected, Message
+from app.operations.store.outbox import DeliveryDeferred, DeliveryPaused, DeliveryRejected, Message
 from app.operations.store.outgoing_http import OutgoingRequestFailed, ServerUnreachable
 from app.operations.store.rows import Page, PageRequest, get_row, make_record, read_page
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.audit.events import TEST_EVENT
 from app.rules.audit.webhooks import build_body, is_message_rejected, is_success, redact_headers, sign_message
-from app.rules.errors import Conflict, DomainError, NotFound, TooManyRequests
+from app.rules.errors import Conflict, NotFound, TooManyRequests
 from app.rules.identifiers import HasPublicId, parse_public_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.store.outgoing_http import OutgoingRequestBlocked
@@ -44,6 +44,8 @@ RETRYING = "retrying"
 STATUSES = (PENDING, RETRYING, DELIVERED, FAILED)
 MAX_MANUAL_DELIVERIES_PER_HOUR = 120
 _GONE = 410
+# How long events may wait after their organization was resumed.
+_SUSPENSION_PAUSE = timedelta(minutes=5)
 
 
 class DeliveryRecord(HasPublicId, Struct, frozen=True):
@@ -213,10 +215,6 @@ def _record(actor: Actor, found: Any) -> DeliveryRecord:
     )
 
 
-class _OrganizationSuspended(DomainError):
-    """The organization is suspended, so its deliveries wait."""
-
-
 class _WebhookRequest(Struct, frozen=True):
     """The request to send; ``secrets`` are in clear text."""
 
@@ -244,8 +242,9 @@ def register_webhook_delivery() -> None:
 def deliver_webhook(message: Message) -> None:
     """Send the event to the endpoint, which accepts it with a 2xx response.
 
-    Raises DeliveryRejected if there is no webhook or it responded with 410, which disables it. Raises DeliveryDeferred
-    if it rejects this event but may accept others, and OutgoingRequestFailed if all its events should be retried later.
+    Raises DeliveryRejected if there is no webhook or it responded with 410, which disables it, and DeliveryPaused while
+    the organization is suspended. Raises DeliveryDeferred if it rejects this event but may accept others, and
+    OutgoingRequestFailed if all its events should be retried later.
     Audit: ``webhook.disabled`` if it has failed for too long.
     """
     _require_active(message.organization_id)
@@ -275,7 +274,7 @@ def _require_active(organization_id: str) -> None:
     except NotFound:
         raise DeliveryRejected("the organization was deleted") from None
     if not organization.is_active:
-        raise _OrganizationSuspended("The organization is suspended.")
+        raise DeliveryPaused("the organization is suspended", _SUSPENSION_PAUSE)
 
 
 @read

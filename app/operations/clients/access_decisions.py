@@ -33,6 +33,7 @@ from app.operations.clients.client_records import load_client_row
 from app.operations.clients.resource_scopes import ScopeHolder, find_holder_rows, to_scope_holder
 from app.operations.clients.resources import get_resource_row, scope_names_of
 from app.operations.directory.lookups import get_organization_by_id, get_user_permissions
+from app.operations.directory.users import is_active_user
 from app.operations.mail.notices import notify_user
 from app.operations.store import clock
 from app.operations.store.transactions import read, transaction
@@ -210,27 +211,25 @@ def _load(actor: Actor, access_id: str, status: str) -> tuple[ClientAccess, Clie
 
 
 def _developer_of(actor: Actor, row: ClientAccess, client: Client) -> UUID | None:
-    """Return who requested the access, or the owner of the client if the requester no longer sees the client."""
+    """Return who requested the access, or the owner of the client if the requester can no longer see the client."""
     requester = row.created_by_user_id
     if requester is None or requester == client.owner_id:
         return client.owner_id
     organization = get_organization_by_id(actor.organization_id)
     held = get_user_permissions(organization, organization.id, requester)
-    return requester if "clients:read" in held else client.owner_id
+    can_see = "clients:read" in held and is_active_user(organization.id, requester)
+    return requester if can_see else client.owner_id
 
 
 def _notify(
     actor: Actor, user_id: UUID | None, notice: Any, client: Client, resource: Resource, message: str | None
 ) -> None:
-    """Notify the developer, unless they did it themselves or are not in the organization any more."""
-    if user_id is None or user_id == actor.user_id:
+    """Notify the developer, unless they did it themselves or are disabled or not in the organization any more."""
+    if user_id is None or user_id == actor.user_id or not is_active_user(actor.organization_id, user_id):
         return
     organization = get_organization_by_id(actor.organization_id)
     client_id = format_client_id(client.organization_id, client.id)
     link = f"{organization.base_url}/portal/{organization.slug}/clients/{client_id}/apis"
-    try:
-        notify_user(
-            actor, user_id, notice, client=client.name, api=resource.name, message=message or "", link=link
-        )
-    except NotFound:
-        return
+    notify_user(
+        actor, user_id, notice, client=client.name, api=resource.name, message=message or "", link=link
+    )

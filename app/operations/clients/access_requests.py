@@ -33,6 +33,8 @@ from app.operations.clients.client_permissions import require_client_within_perm
 from app.operations.clients.client_records import get_client_row
 from app.operations.clients.resources import ResourceRecord, scope_names_of, to_resource_records
 from app.operations.directory.lookups import get_organization_by_id, get_user_permissions
+from app.operations.directory.snapshots import OrganizationSnapshot
+from app.operations.directory.users import is_active_user
 from app.operations.mail.notices import email_administrators, notify_user
 from app.operations.store import clock, rate_limits
 from app.operations.store.rows import count_rows
@@ -204,14 +206,15 @@ def _notify_owner(actor: Actor, client: Client, resource: Resource, reason: str)
         "link": f"{organization.base_url}/portal/{organization.slug}/access-requests",
     }
     owner_id = resource.owner_id
-    held = get_user_permissions(organization, organization.id, owner_id) if owner_id is not None else ()
-    if owner_id is not None and has_permission(held, "resources:write:own"):
-        try:
-            notify_user(actor, owner_id, "access_requested", **values)
-        except NotFound:
-            pass
-        else:
-            return
+    if owner_id is not None and _may_manage_own(organization, owner_id):
+        notify_user(actor, owner_id, "access_requested", **values)
+        return
     bucket = rate_limits.bucket_key("access request emails")
     if rate_limits.consume_quota(organization.id, bucket, MAX_EMAILS_PER_HOUR, timedelta(hours=1)):
         email_administrators(organization, "access_requested", values)
+
+
+def _may_manage_own(organization: OrganizationSnapshot, user_id: UUID) -> bool:
+    """Return whether the user is active and may manage APIs of their own."""
+    held = get_user_permissions(organization, organization.id, user_id)
+    return has_permission(held, "resources:write:own") and is_active_user(organization.id, user_id)

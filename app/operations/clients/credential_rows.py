@@ -247,25 +247,30 @@ def _record(
 
 
 def _list_ip_addresses(rows: Sequence[Credential], now: datetime) -> dict[UUID, tuple[IpAddressUse, ...]]:
-    if not rows:
+    """List the last addresses of each secret, so that those of a busy one do not hide the others'."""
+    used = [row for row in rows if row.last_used_at is not None]
+    if not used:
         return {}
-    found: dict[UUID, tuple[IpAddressUse, ...]] = {}
-    uses = db.session.execute(
-        select(CredentialUse.credential_id, CredentialUse.address, CredentialUse.last_used_at)
-        .where(
-            CredentialUse.organization_id == rows[0].organization_id,
-            CredentialUse.credential_id.in_([row.id for row in rows]),
-            CredentialUse.expires_at > now,
+    lists = []
+    for row in used:
+        last = (
+            select(CredentialUse.credential_id, CredentialUse.address, CredentialUse.last_used_at)
+            .where(
+                CredentialUse.organization_id == row.organization_id,
+                CredentialUse.credential_id == row.id,
+                CredentialUse.expires_at > now,
+            )
+            .order_by(CredentialUse.last_used_at.desc())
+            .limit(MAX_IP_ADDRESSES)
+            .subquery()
         )
-        .order_by(CredentialUse.last_used_at.desc())
-        .limit(MAX_IP_ADDRESSES * len(rows))
-    )
-    for use in uses:
-        found[use.credential_id] = (
-            *found.get(use.credential_id, ()),
-            IpAddressUse(use.address, use.last_used_at),
-        )[:MAX_IP_ADDRESSES]
-    return found
+        lists.append(select(last))
+    found: dict[UUID, list[IpAddressUse]] = {}
+    for use in db.session.execute(union_all(*lists)):
+        found.setdefault(use.credential_id, []).append(IpAddressUse(use.address, use.last_used_at))
+    for uses in found.values():
+        uses.sort(key=lambda use: use.last_used_at, reverse=True)
+    return {row_id: tuple(uses) for row_id, uses in found.items()}
 
 
 def active_tokens_of_client(organization_id: str, client_id: UUID, now: datetime) -> Select[UUID]:

@@ -19,6 +19,7 @@ from app.database import ACROSS
 from app.extensions import db
 from app.models.base import has_key, is_same
 from app.models.client import ACTIVE, Client, ClientRegistration, Credential
+from app.models.organization import Organization
 from app.operations.clients import scopes, sector_documents
 from app.operations.clients.client_records import ClientRecord
 from app.operations.clients.clients import (
@@ -166,8 +167,7 @@ def authenticate_registrar(actor: Actor, client_id: str, access_token: str | Non
             and hmac.compare_digest(row.access_digest or b"", digest(token))
         ):
             # A disabled client must not remove its traces or prepare for being enabled again.
-            is_disabled = row.status != ACTIVE or row.document.get("approval") == BLOCKED
-            if is_disabled or not organization.is_active:
+            if _is_disabled(row) or not organization.is_active:
                 raise Forbidden(
                     "This client or its organization is disabled or blocked.", code="access_denied"
                 )
@@ -273,13 +273,12 @@ def find_clients_to_check(limit: int) -> list[tuple[str, UUID]]:
 def delete_client_if_idle(actor: Actor, row_id: UUID) -> bool:
     """Delete the client if it was idle for its organization's ``idle_ttl_seconds``; return whether it was.
 
-    Disabled clients are kept, so that they cannot register again. ``actor`` is the service itself in the organization.
-    Audit: ``client.deleted``.
+    Disabled and blocked clients are kept, so that they cannot register again. ``actor`` is the service itself in the
+    organization. Audit: ``client.deleted``.
     """
     here = actor.organization_id
     row = db.session.get(Client, (here, row_id), populate_existing=True)
-    now = clock.now()
-    if row is not None and row.status == ACTIVE and _idle_deadline(row) <= now:
+    if row is not None and not _is_disabled(row) and _idle_deadline(row) <= clock.now():
         delete_client(actor, format_client_id(here, row_id))
         return True
     postpone_idle_check(here, row_id)
@@ -296,11 +295,22 @@ def postpone_idle_check(organization_id: str, row_id: UUID) -> None:
     )
 
 
+def _is_disabled(row: Any) -> bool:
+    """Return whether the client, a row with status and document, is disabled or blocked."""
+    return bool(row.status != ACTIVE or row.document.get("approval") == BLOCKED)
+
+
 def _idle_deadline(row: Client) -> datetime:
     try:
-        settings = get_organization_by_id(row.organization_id).settings
+        organization = get_organization_by_id(row.organization_id)
     except NotFound:
-        # A deleted organization is purged or restored as a whole.
+        organization = None
+    if organization is None or not organization.is_active:
+        # A deleted organization is purged or restored as a whole, and no client of a suspended one can be used.
         return datetime.max.replace(tzinfo=row.created_at.tzinfo)
-    seconds: int = settings["oauth"]["dynamic_registration"]["idle_ttl_seconds"]
-    return (row.last_used_at or row.created_at) + timedelta(seconds=seconds)
+    # No client was idle by itself before the organization was resumed or restored.
+    changed_at = db.session.scalars(
+        select(Organization.updated_at).where(Organization.id == organization.id)
+    ).one()
+    seconds: int = organization.settings["oauth"]["dynamic_registration"]["idle_ttl_seconds"]
+    return max(row.last_used_at or row.created_at, changed_at) + timedelta(seconds=seconds)

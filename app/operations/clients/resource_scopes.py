@@ -194,21 +194,35 @@ def find_holder_rows(
     actor: Actor, removed: Collection[str], *conditions: ColumnElement[bool]
 ) -> list[Client]:
     """Return the rows of the clients that have any of the scopes or identifiers, at most ``MAX_HOLDERS`` + 1."""
-    if not removed:
-        return []
-    rows = db.session.scalars(
+    found: list[Client] = []
+    last: Client | None = None
+    while removed and len(found) <= MAX_HOLDERS:
+        after = () if last is None else (Client.id > last.id,)
+        rows = _find_mentioning(actor, removed, *conditions, *after)
+        # Other fields may have the same text, such as the response type "code".
+        found += (row for row in rows if _changed_lists(row.document, removed))
+        if len(rows) <= MAX_HOLDERS:
+            break
+        last = rows[-1]
+    return found[: MAX_HOLDERS + 1]
+
+
+def _find_mentioning(
+    actor: Actor, names: Collection[str], *conditions: ColumnElement[bool]
+) -> Sequence[Client]:
+    """Return the first ``MAX_HOLDERS`` + 1 clients whose metadata have one of the names, in whichever field."""
+    return db.session.scalars(
         select(Client)
         .where(
             Client.organization_id == actor.organization_id,
             Client.status != DELETED,
-            _contains_one_of(removed),
+            _contains_one_of(names),
             *conditions,
         )
         .order_by(Client.id)
         .limit(MAX_HOLDERS + 1)
         .execution_options(populate_existing=True)
-    )
-    return [row for row in rows if _changed_lists(row.document, removed)]
+    ).all()
 
 
 def _remove_from_client(actor: Actor, row: Client, removed: Collection[str]) -> None:

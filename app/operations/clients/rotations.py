@@ -259,26 +259,18 @@ def _load_due_secrets(batch: int, after: _Position | None) -> tuple[list[tuple[s
 
 @transaction
 def _send_reminder(actor: Actor, credential_id: UUID) -> bool:
+    """Send the reminder, unless another janitor has. It is still due once a client that can't be used can be again."""
     organization_id = actor.organization_id
-    now = clock.now()
     try:
         organization = get_organization_by_id(organization_id)
-    except OrganizationMoving:
+    except (NotFound, OrganizationMoving):
         return False
-    except NotFound:
-        organization = None
-    claimed = count_changed(
-        update(Credential)
-        .where(
-            has_key(Credential, organization_id, credential_id),
-            Credential.notified_at.is_(None),
-            Credential.revoked_at.is_(None),
-            Credential.expires_at > now,
-        )
-        .values(notified_at=now)
+    is_due = (
+        has_key(Credential, organization_id, credential_id),
+        Credential.notified_at.is_(None),
+        Credential.revoked_at.is_(None),
+        Credential.expires_at > clock.now(),
     )
-    if claimed != 1:
-        return False
     row = db.session.execute(
         select(
             Credential.name,
@@ -288,9 +280,12 @@ def _send_reminder(actor: Actor, credential_id: UUID) -> bool:
             Client.id,
         )
         .join(Client, is_same(Client.id, Credential.client_id))
-        .where(has_key(Credential, organization_id, credential_id), Client.status == ACTIVE)
+        .where(*is_due, Client.status == ACTIVE)
     ).first()
-    if row is None or organization is None or not organization.is_active:
+    if row is None or not organization.is_active:
+        return False
+    claim = update(Credential).where(*is_due, Credential.expires_at == row.expires_at)
+    if count_changed(claim.values(notified_at=clock.now())) != 1:
         return False
     client_id = format_client_id(organization_id, row.id)
     email_fields = {

@@ -202,6 +202,12 @@ def get_user(organization_id: str, user_id: UUID) -> UserSnapshot:
     return snapshot_of(row)
 
 
+def is_active_user(organization_id: str, user_id: UUID) -> bool:
+    """Return whether the user exists in the organization and is not disabled."""
+    row = _FIND.first(of_organization=organization_id, of_user=user_id)
+    return row is not None and snapshot_of(row).is_active
+
+
 def hold_user(organization_id: str, user_id: UUID) -> int | None:
     """Lock the user's row until the current transaction ends, and return its version, or None if there is none.
 

@@ -191,8 +191,10 @@ def compose(
     mail["Message-ID"] = f"<{message_id}@{urlsplit(organization.base_url).hostname}>"
     # RFC 3834 section 5: no automatic reply answers it.
     mail["Auto-Submitted"] = "auto-generated"
-    if branding["support_email"]:
-        mail["Reply-To"] = branding["support_email"]
+    reply_to = canonical_email(branding["support_email"] or "")
+    # Letters beyond ASCII would be encoded as in words, which no mail program reads as an address (RFC 2047 section 5).
+    if reply_to is not None and reply_to.isascii():
+        mail["Reply-To"] = reply_to
     mail.set_content("\n\n".join(paragraphs) + "\n")
     page = _pages(language).get_template("message.html")
     accent = branding["accent_color"]

@@ -52,7 +52,7 @@ _ID_BATCH = 500
 
 
 class ExportedEvent(Struct, frozen=True):
-    """An event of an audit export: ``organization`` is the slug, ``before`` and ``after`` are the changed fields."""
+    """An event of an audit export: ``organization`` is the slug of the log's, ``before`` and ``after`` the fields."""
 
     id: str
     organization: str
@@ -62,6 +62,11 @@ class ExportedEvent(Struct, frozen=True):
     actor: str
     before: Mapping[str, Any]
     after: Mapping[str, Any]
+
+    @property
+    def affected_organization(self) -> str:
+        """The slug of the organization that the event changed: root's log has the deletions of others."""
+        return self.target if self.action.startswith("organization.") else self.organization
 
     @property
     def words(self) -> str:
@@ -111,7 +116,7 @@ def _read_event(event: Mapping[str, Any]) -> ExportedEvent:
 def leaves_suspended(events: Iterable[ExportedEvent], slug: str) -> bool:
     """Return whether the last of these events that suspends or resumes the organization suspends it."""
     pair = {"organization.suspended", "organization.resumed"}
-    own = [event for event in events if event.organization == slug and event.action in pair]
+    own = [event for event in events if event.affected_organization == slug and event.action in pair]
     return bool(own) and max(own, key=lambda event: event.at).action == "organization.suspended"
 
 
@@ -127,11 +132,11 @@ def end_again(events: list[ExportedEvent]) -> tuple[list[str], list[str], list[s
     ended: dict[tuple[str, str, str], ExportedEvent] = {}
     for event in sorted(_without_known(events), key=lambda event: event.at):
         subject = _subject_of(event)
-        key = (event.organization, event.action, subject)
-        if event.action in _CANCELS:
-            ended.pop((event.organization, _CANCELS[event.action], subject), None)
-        elif _is_to_review(event):
+        key = (event.affected_organization, event.action, subject)
+        if _is_to_review(event):
             to_review.append(event.words)
+        if event.action in _CANCELS:
+            ended.pop((event.affected_organization, _CANCELS[event.action], subject), None)
         elif event.action not in _HANDLERS:
             continue
         elif key in ended:
@@ -140,7 +145,7 @@ def end_again(events: list[ExportedEvent]) -> tuple[list[str], list[str], list[s
             ended[key] = event
     for event in ended.values():
         try:
-            organization = get_organization_by_slug(event.organization)
+            organization = get_organization_by_slug(event.affected_organization)
             if _HANDLERS[event.action](Actor.system(organization.id, RESTORE), event) is not False:
                 applied.append(event.words)
         except NotFound:
@@ -234,7 +239,7 @@ def _is_to_review(event: ExportedEvent) -> bool:
     """Return whether an administrator has to decide about the change."""
     return (
         event.action in _TO_REVIEW
-        or (event.action == "client.updated" and not _ACCESS_FIELDS & event.after.keys())
+        or (event.action == "client.updated" and not event.after.keys() <= _ACCESS_FIELDS)
         or (event.action == "user.updated" and "email" in event.after)
     )
 
@@ -312,7 +317,7 @@ def _replace_keys(actor: Actor, event: ExportedEvent) -> bool:
 
 
 def _suspend_organization(_: Actor, event: ExportedEvent) -> bool:
-    return bool(update_organization(_root(), event.organization, {"status": "suspended"}).changed)
+    return bool(update_organization(_root(), event.target, {"status": "suspended"}).changed)
 
 
 def _root() -> Actor:
@@ -350,7 +355,7 @@ _HANDLERS: Mapping[str, Callable[[Actor, ExportedEvent], object]] = {
     "second_factors.reset": lambda actor, event: reset_user_factors(actor, event.target),
     "signing_key.removed": _replace_keys,
     "organization.suspended": _suspend_organization,
-    "organization.deleted": lambda _, event: delete_organization(_root(), event.organization),
+    "organization.deleted": lambda _, event: delete_organization(_root(), event.target),
 }
 _CANCELS = {
     "app_role.assigned": "app_role.removed",

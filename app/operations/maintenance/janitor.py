@@ -162,12 +162,15 @@ def _work(actor: Actor, renew: Renew, batch: int) -> Iterator[tuple[str, int]]:
     for organization_id in _find_leftovers(batch):
         with contained("the deletion of the rows", organization_id):
             yield from _delete_leftovers(organization_id, renew, batch)
-    # Retention is a setting of each organization, so check each of them once a day. The lease is not released.
-    if leases.acquire(AUDIT_LEASE, secrets.token_hex(8), AUDIT_LEASE_SECONDS):
+    # Retention is a setting of each organization, so check each of them once a day. The lease is not released. It lasts
+    # for the day once all were checked: a later run goes on where this one has to stop.
+    checker = secrets.token_hex(8)
+    if leases.acquire(AUDIT_LEASE, checker, LEASE_SECONDS):
         bounds = current_limits()
         for organization_id, settings in _iterate_settings():
             with contained("the deletion of old audit events", organization_id):
                 yield from _delete_old_records(organization_id, settings, bounds, renew, batch)
+        leases.renew(AUDIT_LEASE, checker, AUDIT_LEASE_SECONDS)
     for rule in due:
         with contained("the deletion of expired rows", rule.table.name):
             yield from _repeat(partial(_purge_batch, rule, renew, batch), rule.table.name, batch)

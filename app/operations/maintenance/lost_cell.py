@@ -56,7 +56,8 @@ def recover_organization(
     ``organization.suspended``, ``organization.resumed``, and of each operation.
     """
     actor.require("instance:write")
-    own = [event for lines in exports for event in read_export(lines) if event.organization == slug]
+    events = [event for lines in exports for event in read_export(lines)]
+    own = [event for event in events if event.affected_organization == slug]
     report = RestoreReport(
         clock.now(), organizations=1, blocks_secrets=block_secrets, resets_passwords=reset_passwords
     )

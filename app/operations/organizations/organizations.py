@@ -13,9 +13,14 @@ from app.extensions import db
 from app.fast_path import cache_invalidation
 from app.models.organization import ACTIVE, DELETED, PURGED, SUSPENDED, Organization
 from app.operations.clients.scopes import seed_identity_scopes
-from app.operations.directory.lookups import get_organization_by_id, get_root_organization
+from app.operations.directory.lookups import (
+    current_limits,
+    get_organization_by_id,
+    get_root_organization,
+)
 from app.operations.grants.grants import log_revocation
 from app.operations.mail.notices import email_administrators
+from app.operations.organizations.settings import require_changeable
 from app.operations.sign_in.actor_access import enter_organization
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import audit, clock, keyring
@@ -45,6 +50,7 @@ from app.rules.organizations.organizations import (
     parse_organization_changes,
     slug_candidates,
 )
+from app.rules.organizations.settings import overridden_paths
 from app.rules.versions import ExpectedVersion, require_version
 
 DELETED_ACTION = "organization.deleted"
@@ -189,11 +195,13 @@ def create_organization(actor: Actor, fields: Mapping[str, Any]) -> CreatedOrgan
     """Create an organization with its keys, scopes and settings, and invite its first administrator.
 
     ``fields`` are ``name`` and optionally ``id``, ``admin: {email, name}`` and ``settings``. Raises InvalidInput naming
-    every invalid field, SlugTaken. Audit: ``organization.created``, in root's log and in its own.
+    every invalid field, SlugTaken, and Forbidden, also for ``limits`` in the settings without ``instance:write``.
+    Audit: ``organization.created``, in root's log and in its own.
     """
     actor.require("organizations:write")
     _require_at_root(actor)
-    wanted = parse_new_organization(fields)
+    wanted = parse_new_organization(fields, current_limits())
+    require_changeable(actor, overridden_paths(wanted.overrides), field_prefix="settings.")
     slugs = [wanted.slug] if wanted.slug_was_chosen else slug_candidates(wanted.slug)
     free = [slug for slug in slugs if not is_slug_taken(slug)]
     if not free:

@@ -6,25 +6,23 @@ Settings are versioned, and a change that would lock everyone out is rejected.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
-from urllib.parse import urlsplit
 
 from msgspec import Struct
-from sqlalchemy import delete, func, or_, select, update
+from sqlalchemy import delete, update
 
 from app.extensions import db
 from app.fast_path import cache_invalidation
-from app.models import client as client_model
-from app.models.client import Client, Credential, OrganizationLogo
+from app.models.client import Credential, OrganizationLogo
 from app.models.organization import Organization
-from app.models.session import Session
 from app.models.token import ACTIVE as KEY_ACTIVE
 from app.operations.directory.lookups import current_limits
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.grants import signing_keys
 from app.operations.mail import emails
 from app.operations.organizations.administrators import require_roles_unused
+from app.operations.organizations.settings_impact import SECRET_DISPLAY, SettingsImpact, calculate_impact
 from app.operations.sign_in.actor_access import (
     can_any_user_sign_in_with_passkey,
     enter_organization,
@@ -34,46 +32,21 @@ from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.sign_in.second_factors import record_mfa_policy_change
 from app.operations.sign_in.usable_identities import any_user_has_usable_identity
 from app.operations.store import audit, clock
-from app.operations.store.rows import count_rows
 from app.operations.store.transactions import count_changed, on_commit, read, transaction
-from app.operations.users.factor_resets import count_users_without_factor
 from app.rules.actor import Actor
-from app.rules.clients.client_coherence import (
-    CODE_PROTECTIONS,
-    FAPI2,
-    required_code_protection,
-    requires_dpop,
-    requires_par,
-    signing_algorithm_for,
-)
+from app.rules.clients.client_coherence import FAPI2, signing_algorithm_for
 from app.rules.directory.permissions import MEMBER, effective_roles, missing_permissions, permissions_of_role
 from app.rules.errors import Conflict, FieldError, Forbidden, PreconditionFailed
 from app.rules.languages.translation import lazy_gettext
 from app.rules.organizations import instance_limits
 from app.rules.organizations import settings as rules
 from app.rules.organizations.lockout_prevention import require_no_lockout
-from app.rules.organizations.settings import value_at
 from app.rules.organizations.settings_table import LIMITS
 from app.rules.users.profile import is_registration_open
 from app.rules.versions import ExpectedVersion, require_version
 
 _SIGNING_ALGORITHM = "oauth.signing.algorithm"
-SECRET_DISPLAY = "oauth.clients.secret_display"
 _SESSIONS = "authentication.sessions."
-# Settings that a client registration may or may not satisfy. Every other setting under oauth affects all clients.
-_CLIENT_CONSTRAINTS = frozenset(
-    {
-        "oauth.grant_types",
-        "oauth.clients.token_endpoint_auth_methods",
-        "oauth.redirect_uris.allowed_hosts",
-        "oauth.redirect_uris.max_per_client",
-        "oauth.pkce",
-        "oauth.require_par",
-        "oauth.require_dpop",
-    }
-)
-# The database cannot search registrations, which are documents, so the number of those read is bounded.
-MAX_CLIENTS_CHECKED = 5000
 LOGO = "branding.logo"
 # Changing them decides whether this service asks for the user's password or second factor.
 _SIGN_IN_PROTECTION = (f"{_SESSIONS}reauthentication_seconds", "authentication.mfa.")
@@ -86,116 +59,6 @@ NO_MAIL_SERVER_WARNING = (
     "authentication.registration.verify_email: No mail server is configured, so email addresses cannot be verified. "
     "New accounts wait until an administrator approves them."
 )
-
-
-class SettingsImpact(Struct, frozen=True):
-    """The users, clients and sessions that a change would affect."""
-
-    users_without_second_factor: int
-    sessions_ending: int
-    clients_affected: int
-    secrets_wiped: int = 0
-
-
-def calculate_impact(
-    organization_id: str, before: Mapping[str, Any], after: Mapping[str, Any], changed: Iterable[str]
-) -> SettingsImpact:
-    """Calculate the impact of a change between two effective documents, whose ``changed`` paths are given."""
-    paths = frozenset(changed)
-    return SettingsImpact(
-        users_without_second_factor=_count_users(organization_id, after)
-        if "authentication.mfa.policy" in paths
-        else 0,
-        sessions_ending=_count_sessions(organization_id, after)
-        if any(path.startswith(_SESSIONS) for path in paths)
-        else 0,
-        clients_affected=_count_clients(
-            organization_id, before, after, {path for path in paths if path.startswith("oauth.")}
-        ),
-        secrets_wiped=_count_sealed_secrets(organization_id, after) if SECRET_DISPLAY in paths else 0,
-    )
-
-
-def _count_users(organization_id: str, after: Mapping[str, Any]) -> int:
-    policy = value_at(after, "authentication.mfa.policy")
-    if policy not in {"required", "required_for_admins"}:
-        return 0
-    return count_users_without_factor(organization_id, admins_only=policy == "required_for_admins")
-
-
-def _count_sealed_secrets(organization_id: str, after: Mapping[str, Any]) -> int:
-    """Count the sealed copies of secrets that could no longer be viewed."""
-    if value_at(after, SECRET_DISPLAY) != "once":
-        return 0
-    sealed = (Credential.organization_id == organization_id) & Credential.sealed.is_not(None)
-    return count_rows(select(Credential.id).where(sealed))
-
-
-def _count_sessions(organization_id: str, after: Mapping[str, Any]) -> int:
-    now = clock.now()
-    idle = timedelta(seconds=value_at(after, f"{_SESSIONS}idle_timeout_seconds"))
-    absolute = timedelta(seconds=value_at(after, f"{_SESSIONS}absolute_timeout_seconds"))
-    return (
-        db.session.scalar(
-            select(func.count()).where(
-                Session.organization_id == organization_id,
-                Session.revoked_at.is_(None),
-                Session.expires_at > now,
-                or_(Session.last_seen_at < now - idle, Session.created_at < now - absolute),
-            )
-        )
-        or 0
-    )
-
-
-def _count_clients(
-    organization_id: str, before: Mapping[str, Any], after: Mapping[str, Any], paths: set[str]
-) -> int:
-    if not paths:
-        return 0
-    own = (Client.organization_id == organization_id, Client.status == client_model.ACTIVE)
-    if paths - _CLIENT_CONSTRAINTS:
-        return db.session.scalar(select(func.count()).where(*own)) or 0
-    rows = db.session.execute(select(Client.document, Client.source).where(*own).limit(MAX_CLIENTS_CHECKED))
-    return sum(
-        (_satisfies(document, before) and not _satisfies(document, after))
-        or _has_new_requirements(document, source, before, after)
-        for document, source in rows
-    )
-
-
-def _satisfies(document: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
-    """Return whether a client with this registration satisfies the settings."""
-    uris = document.get("redirect_uris") or ()
-    hosts = value_at(settings, "oauth.redirect_uris.allowed_hosts")
-    return (
-        set(document.get("grant_types") or ()) <= set(value_at(settings, "oauth.grant_types"))
-        and document.get("token_endpoint_auth_method", "none")
-        in value_at(settings, "oauth.clients.token_endpoint_auth_methods")
-        and len(uris) <= value_at(settings, "oauth.redirect_uris.max_per_client")
-        and (not hosts or all(_is_host_allowed(uri, hosts) for uri in uris))
-    )
-
-
-def _has_new_requirements(
-    document: Mapping[str, Any], source: str, before: Mapping[str, Any], after: Mapping[str, Any]
-) -> bool:
-    """Return whether the client would newly have to use PKCE or a nonce, push its requests or bind its tokens."""
-    rank_before, rank_after = (
-        CODE_PROTECTIONS.index(required_code_protection(document, settings, source))
-        for settings in (before, after)
-    )
-    must_push = requires_par(document, after) and not requires_par(document, before)
-    uses_codes = "authorization_code" in (document.get("grant_types") or ())
-    must_bind = requires_dpop(document, after) and not requires_dpop(document, before)
-    return (uses_codes and (rank_after < rank_before or must_push)) or must_bind
-
-
-def _is_host_allowed(uri: str, hosts: Iterable[str]) -> bool:
-    host = urlsplit(uri).hostname or ""
-    return any(
-        host == allowed or (allowed.startswith("*.") and host.endswith(allowed[1:])) for allowed in hosts
-    )
 
 
 class SettingsRecord(Struct, frozen=True):
@@ -276,7 +139,8 @@ def store_settings(
 ) -> UpdatedSettings:
     """Store settings for an actor whose permission was checked. Updates of settings, roles and the logo end here.
 
-    ``server_managed`` are the paths whose value this service has just generated.
+    ``server_managed`` are the paths whose value this service has just generated. The audit event has the organization's
+    values, without instance limits.
     """
     row = _row(organization.id)
     require_version(row.settings_version, expected_version)
@@ -286,10 +150,13 @@ def store_settings(
         rules.effective_settings(row.settings, bounds),
         rules.effective_settings(overrides, bounds),
     )
-    changed = tuple(rules.changed_paths(before, after))
+    # Also what an instance limit hides now: it applies when the limit is lifted.
+    own_before, own_after = rules.effective_settings(row.settings), rules.effective_settings(overrides)
+    paths = [*rules.changed_paths(before, after), *rules.changed_paths(own_before, own_after)]
+    changed = tuple(dict.fromkeys(paths))
     if any(path.startswith(f"{rules.ROLES_PATH}.") for path in changed):
         actor.require("roles:write")
-    _require_changeable(actor, changed)
+    require_changeable(actor, changed)
     _require_grantable(actor, before, after)
     require_roles_unused(organization.id, effective_roles(before).keys() ^ effective_roles(after).keys())
     require_no_lockout(
@@ -335,8 +202,8 @@ def store_settings(
         "settings.updated",
         "settings",
         organization.slug,
-        before=_values(before, changed),
-        after=_values(after, changed),
+        before=_values(own_before, changed),
+        after=_values(own_after, changed),
     )
     row = _row(organization.id)
     return UpdatedSettings(_record(row, row.settings), changed)
@@ -351,11 +218,17 @@ def _publish_keys(organization_id: str, settings: Mapping[str, Any]) -> None:
         signing_keys.ensure_key(Actor.system(organization_id), algorithm, KEY_ACTIVE)
 
 
-def _require_changeable(actor: Actor, changed: Iterable[str]) -> None:
-    """Raise Forbidden if a limit would change and the actor does not administer the instance."""
+def require_changeable(actor: Actor, changed: Iterable[str], *, field_prefix: str = "") -> None:
+    """Raise Forbidden if a limit would change and the actor does not administer the instance.
+
+    ``field_prefix`` is what the request has before the paths.
+    """
     limits = [path for path in changed if path.startswith(LIMITS)]
     if limits and not may_change_limits(actor):
-        errors = [FieldError(path, "instance_administrators_only", _LIMITS_ARE_ROOTS) for path in limits]
+        errors = [
+            FieldError(f"{field_prefix}{path}", "instance_administrators_only", _LIMITS_ARE_ROOTS)
+            for path in limits
+        ]
         raise Forbidden(_LIMITS_ARE_ROOTS, permission="instance:write", errors=errors)
 
 

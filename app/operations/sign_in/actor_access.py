@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from uuid import UUID
 
 from app.operations.directory.lookups import (
     get_organization_by_id,
     get_organization_by_slug,
+    get_unpurged_organization,
     get_user_permissions,
     get_user_roles,
     get_user_roles_everywhere,
@@ -28,7 +31,7 @@ from app.rules.directory.permissions import (
     missing_permissions,
     permissions_of_role,
 )
-from app.rules.errors import Forbidden, NotFound, OrganizationMoved
+from app.rules.errors import Forbidden, NotFound
 from app.rules.languages.translation import lazy_gettext
 from app.rules.organizations.lockout_prevention import Caller
 
@@ -61,14 +64,19 @@ def _enter(actor: Actor, slug: str) -> tuple[Actor, OrganizationSnapshot]:
     if not actor.is_root:
         raise _organization_not_found()
     view = get_organization_by_slug(slug)
-    if actor.user_id is not None:
-        rights = get_user_permissions(view, actor.home_organization_id, actor.user_id)
-        if not rights:
-            raise _organization_not_found()
-        return actor.acting_in(view.id, intersect_permissions(actor.permissions, rights)), view
-    if not actor.has_permission("organizations:read") and not actor.has_permission("organizations:write"):
+    held = _find_permissions_from_root(actor, view)
+    if held is None:
         raise _organization_not_found()
-    return actor.acting_in(view.id, actor.permissions), view
+    return actor.acting_in(view.id, held), view
+
+
+def _find_permissions_from_root(actor: Actor, organization: OrganizationSnapshot) -> frozenset[str] | None:
+    """Return the permissions of root's user or client in another organization, or None if they can't enter it."""
+    if actor.user_id is not None:
+        rights = get_user_permissions(organization, actor.home_organization_id, actor.user_id)
+        return intersect_permissions(actor.permissions, rights) if rights else None
+    may_enter = actor.has_permission("organizations:read") or actor.has_permission("organizations:write")
+    return actor.permissions if may_enter else None
 
 
 @read
@@ -102,22 +110,14 @@ def require_manageable_user(actor: Actor, user_id: UUID) -> UserSnapshot:
     """
     actor.require("users:write")
     user = get_user(actor.organization_id, user_id)
-    for organization_id, role in get_user_roles_everywhere(user.organization_id, user_id):
-        try:
-            organization = get_organization_by_id(organization_id)
-        except (NotFound, OrganizationMoved):
-            continue  # The organization was deleted or moved away, without the roles of root's users.
+    for organization, role in _list_roles_everywhere(user):
         require_role_permissions(_actor_in(actor, organization), organization, role)
     return user
 
 
 def has_special_role(user: UserSnapshot) -> bool:
     """Return whether a role gives the user permissions that not every member has, in any organization."""
-    for organization_id, role in get_user_roles_everywhere(user.organization_id, user.id):
-        try:
-            organization = get_organization_by_id(organization_id)
-        except (NotFound, OrganizationMoved):
-            continue
+    for organization, role in _list_roles_everywhere(user):
         held, of_member = (
             permissions_of_role(name, organization.settings, is_root=organization.is_root)
             for name in (role, MEMBER)
@@ -125,6 +125,13 @@ def has_special_role(user: UserSnapshot) -> bool:
         if held - of_member:
             return True
     return False
+
+
+def _list_roles_everywhere(user: UserSnapshot) -> Iterator[tuple[OrganizationSnapshot, str]]:
+    """Yield the roles of the user in every organization, also in a deleted one, which can be restored."""
+    for organization_id, role in get_user_roles_everywhere(user.organization_id, user.id):
+        with suppress(NotFound):
+            yield get_unpurged_organization(organization_id), role
 
 
 def require_role_permissions(actor: Actor, organization: OrganizationSnapshot, role: str) -> None:
@@ -153,8 +160,8 @@ def _organization_not_found() -> NotFound:
 
 
 def _actor_in(actor: Actor, organization: OrganizationSnapshot) -> Actor:
-    """Return the actor with their permissions in the organization."""
-    try:
-        return enter_organization(actor, organization.slug)[0]
-    except NotFound:
-        return actor.acting_in(organization.id, frozenset())
+    """Return the actor with their permissions in the organization, which may be deleted."""
+    if actor.kind == "system" or organization.id == actor.organization_id:
+        return actor
+    held = _find_permissions_from_root(actor, organization) if actor.is_root else None
+    return actor.acting_in(organization.id, held or frozenset())

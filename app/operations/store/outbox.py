@@ -114,7 +114,7 @@ class DeliveryDeferred(Exception):
 
 
 class DeliveryPaused(Exception):
-    """A limit is reached, which is expected: nothing has failed, and this was no attempt.
+    """A limit is reached or the organization suspended, as expected: nothing has failed, and this was no attempt.
 
     All messages of the receiver wait until the same time, at most for ``pause``, and are then tried in their order.
     """

@@ -11,6 +11,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
 from app.extensions import db
+from app.models.base import COLLATION
 from app.operations.store.slots import Slots
 from app.rules.errors import TooManyRequests
 
@@ -44,7 +45,8 @@ class contains_part(FunctionElement[bool]):  # noqa: N801 - a function of SQL
 @compiles(contains_part)
 def _compile(element: contains_part, compiler: SQLCompiler, **options: Any) -> str:
     text, part = (compiler.process(clause, **options) for clause in element.clauses)
-    return f"INSTR(LOWER({text}), {part}) > 0"
+    # Both by the server and by the rules of the columns: those of Python differ, such as for a sigma at the end.
+    return f"INSTR(LOWER({text}), LOWER({part} COLLATE {COLLATION})) > 0"
 
 
 @compiles(contains_part, "sqlite")
@@ -54,9 +56,9 @@ def _compile_on_sqlite(element: contains_part, compiler: SQLCompiler, **options:
 
 
 def searched_part(query: str) -> str:
-    """Return the value of the parameter of ``contains_part``: in lower case, or a pattern of SQLite's GLOB."""
+    """Return the value of the parameter of ``contains_part``: the query, or a pattern of SQLite's GLOB."""
     if db.session.get_bind().dialect.name != "sqlite":
-        return query.lower()
+        return query
     return f"*{''.join(map(_in_either_case, query))}*"
 
 

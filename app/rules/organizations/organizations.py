@@ -12,6 +12,7 @@ from msgspec import Struct, field
 from app.rules.errors import InvalidInput
 from app.rules.fields import FieldProblem, ValidationErrors
 from app.rules.mail.email_addresses import email_problem
+from app.rules.organizations.instance_limits import Bounds
 from app.rules.organizations.settings import Document, merge_settings
 from app.rules.shapes import OneOf, Rule, SchemaOnly, Shape, Text, check_shape, described, parse_shape
 
@@ -135,8 +136,8 @@ class OrganizationPlan(Struct, frozen=True):
     overrides: Document = field(default_factory=dict)
 
 
-def parse_new_organization(fields: Mapping[str, Any]) -> OrganizationPlan:
-    """Return the organization to create. Raises InvalidInput with every invalid field."""
+def parse_new_organization(fields: Mapping[str, Any], bounds: Bounds) -> OrganizationPlan:
+    """Return the organization to create, within the instance limits. Raises InvalidInput with every invalid field."""
     errors = ValidationErrors()
     check_shape(
         errors,
@@ -151,7 +152,7 @@ def parse_new_organization(fields: Mapping[str, Any]) -> OrganizationPlan:
         slug = slug_from_name(fields["name"])
         if slug is None:
             errors.add("id", "required", "No ID can be derived from this name. Enter one.")
-    overrides = _overrides(fields.get("settings"), errors)
+    overrides = _overrides(fields.get("settings"), bounds, errors)
     errors.raise_if_any()
     admin = fields.get("admin") or {}
     return OrganizationPlan(
@@ -176,11 +177,11 @@ def check_email_and_name(email: str, name: str | None, errors: ValidationErrors)
     check_shape(errors, Invitee, fields, required={"email": "Enter an email address."})
 
 
-def _overrides(settings: Any, errors: ValidationErrors) -> Document:
+def _overrides(settings: Any, bounds: Bounds, errors: ValidationErrors) -> Document:
     if not isinstance(settings, dict):
         return {}
     try:
-        return merge_settings({}, settings)
+        return merge_settings({}, settings, bounds)
     except InvalidInput as invalid:
         for error in invalid.errors:
             errors.add(f"settings.{error.field}", error.code, error.message)

@@ -11,7 +11,7 @@ import copy
 import functools
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
@@ -101,6 +101,14 @@ def limited_paths(overrides: Mapping[str, Any], bounds: Bounds) -> list[str]:
     return changed_paths(effective_settings(overrides), effective_settings(overrides, bounds))
 
 
+def _limited_values(overrides: Mapping[str, Any], bounds: Bounds) -> dict[str, Any]:
+    """Return the values that instance limits produce in place of the organization's own, by path."""
+    if not bounds:
+        return {}
+    document = effective_settings(overrides, bounds)
+    return {path: value_at(document, path) for path in limited_paths(overrides, bounds)}
+
+
 def overridden_paths(overrides: Mapping[str, Any]) -> list[str]:
     """Return the paths that the organization set itself, in the order of the document."""
     stored = {path for path, _ in _leaves(overrides)}
@@ -132,11 +140,12 @@ def merge_settings(
     if errors:
         raise InvalidInput.of(errors)
     defaults = dict(_leaves(default_settings()))
-    current = dict(_leaves(effective_settings(overrides, bounds))) if bounds else {}
+    produced = _limited_values(overrides, bounds)
+    sent = {
+        path: value for path, value in _leaves(partial) if path not in produced or produced[path] != value
+    }
     stored = dict(_leaves(overrides))
-    for path, value in _leaves(partial):
-        if path in bounds and value is not None and current.get(path) == value:
-            continue
+    for path, value in sent.items():
         if path.startswith(f"{ROLES_PATH}.") and value is None:
             stored = {
                 key: kept for key, kept in stored.items() if key != path and not key.startswith(f"{path}.")
@@ -149,7 +158,7 @@ def merge_settings(
     for path, value in stored.items():
         put_at(result, path, value)
     document = _apply_overrides(result, bounds)
-    errors = list(_contradictions(document, {path for path, _ in _leaves(partial)}))
+    errors = list(_contradictions(document, sent.keys()))
     errors += _roles_without_permissions(partial, document)
     if errors:
         raise InvalidInput.of(errors)
@@ -240,7 +249,7 @@ def _role_problems(roles: Any) -> Iterator[FieldError]:
             yield from shape_problems(path, RoleChange, entry)
 
 
-def _contradictions(document: Document, sent: set[str]) -> Iterator[FieldError]:
+def _contradictions(document: Document, sent: Set[str]) -> Iterator[FieldError]:
     """Find fields that contradict each other, and blame the one that was sent."""
     for small, large in ORDERED_PAIRS:
         is_sent = small in sent or large in sent

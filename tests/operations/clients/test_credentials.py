@@ -15,7 +15,7 @@ from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.store import clock
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, NotFound
-from tests.factories import Factory, MadeClient
+from tests.factories import Factory, MadeClient, basic_header
 from tests.support.cases import each
 from tests.support.databases import Database
 
@@ -112,6 +112,24 @@ def test_list_shows_use(admin: Actor, client: MadeClient, make: Factory, app: Fl
     assert entry.live_tokens == 2
     assert entry.verdict.startswith("Used ")
     assert entry.verdict.endswith("from 2 IP addresses. Still needed.")
+
+
+def test_addresses_of_a_busy_secret_do_not_hide_those_of_another(
+    admin: Actor, client: MadeClient, app: Flask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are what shows where an old secret is still used."""
+    monkeypatch.setattr(credential_rows, "MAX_IP_ADDRESSES", 1)
+    new = credentials.create_credential(admin, client.client_id)
+    busy = basic_header(client.client_id, new.secret)
+    for number, header in enumerate((client.basic, busy, busy)):
+        app.test_client().post(
+            "/oauth/introspect",
+            data={"token": "x"},
+            headers=header,
+            environ_overrides={"REMOTE_ADDR": f"192.0.2.{number}"},
+        )
+    shown = {name: [use.address for use in entry.addresses] for name, entry in entries(admin, client).items()}
+    assert shown == {first_of(client): ["192.0.2.0"], new.credential.public_id: ["192.0.2.2"]}
 
 
 def test_number_of_active_secrets_is_limited(context: Flask, make: Factory, database: Database) -> None:

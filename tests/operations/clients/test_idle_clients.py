@@ -12,9 +12,11 @@ from sqlalchemy import select, update
 from app.extensions import db
 from app.models.audit import AuditEvent
 from app.models.client import DELETED, Client, ClientRegistration
+from app.models.organization import Organization
 from app.operations.clients.clients import update_client
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.maintenance.janitor import purge_expired
+from app.operations.organizations.organizations import update_organization
 from app.operations.store import clock
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
@@ -37,12 +39,13 @@ def organization(context: Flask, make: Factory) -> OrganizationSnapshot:
 
 
 def age(*, made: timedelta, used: timedelta | None) -> None:
-    """Set every client's age and last use, and make its check due."""
+    """Set the age of every organization and client, its last use, and make its check due."""
 
     @transaction
     def act() -> None:
         now = clock.now()
         last = None if used is None else now - used
+        db.session.execute(update(Organization).values(updated_at=now - made))
         db.session.execute(update(Client).values(created_at=now - made, last_used_at=last))
         db.session.execute(update(ClientRegistration).values(idle_check_at=now - timedelta(seconds=1)))
 
@@ -96,15 +99,29 @@ def test_client_is_checked_once_a_day(context: Flask, organization: Organization
     assert due is not None and timedelta(hours=23) < due - clock.now() <= DAY
 
 
-def test_disabled_client_is_not_deleted_as_idle(
-    context: Flask, organization: OrganizationSnapshot, make: Factory
+@pytest.mark.parametrize("change", [{"status": "disabled"}, {"approval": "blocked"}])
+def test_client_that_is_kept_out_is_not_deleted_as_idle(
+    context: Flask, organization: OrganizationSnapshot, make: Factory, change: dict[str, str]
 ) -> None:
     """Once deleted, it could be registered again from its URL."""
     registration = register(Actor.anonymous(organization.id), METADATA, None)
-    update_client(make.actor(organization), registration.client.client_id, {"status": "disabled"})
+    update_client(make.actor(organization), registration.client.client_id, change)
     age(made=100 * DAY, used=None)
     assert run_janitor() == 0
-    assert statuses()["Weather Bot"] == "disabled"
+    assert statuses()["Weather Bot"] != DELETED
+
+
+def test_client_is_not_idle_by_a_suspension_of_its_organization(
+    context: Flask, organization: OrganizationSnapshot, make: Factory
+) -> None:
+    register(Actor.anonymous(organization.id), METADATA, None)
+    age(made=100 * DAY, used=11 * DAY)
+    for status in ("suspended", "active"):
+        update_organization(make.actor(make.root()), organization.slug, {"status": status})
+        assert run_janitor() == 0
+        db.session.execute(update(ClientRegistration).values(idle_check_at=clock.now() - DAY))
+        db.session.commit()
+    assert statuses()["Weather Bot"] == "active"
 
 
 def test_rows_of_a_deleted_client_are_purged(context: Flask, organization: OrganizationSnapshot) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from flask import Flask
 
-from app.operations.clients import clients, resources, scopes
+from app.operations.clients import clients, resource_scopes, resources, scopes
 from app.operations.clients.resource_scopes import ScopesInUse, delete_scope
 from app.operations.clients.resources import get_catalog
 from app.operations.store.rows import PageRequest
@@ -326,6 +326,20 @@ def test_scope_of_no_resource_is_deleted_with_what_clients_have_of_it(
     assert clients.get_client(admin, made.client_id).scopes == ("openid",)
     assert "emial" not in scopes.list_public_scopes(admin.organization_id)
     assert_rejected(database, NotFound, lambda: delete_scope(admin, "emial"))
+
+
+def test_scope_is_found_behind_clients_with_the_same_text_in_other_fields(
+    admin: Actor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every client for the code flow has the response type ``code``."""
+    monkeypatch.setattr(resource_scopes, "MAX_HOLDERS", 1)
+    for name in ("first", "second", "third"):
+        clients.register_client(admin, {**GOOD_CLIENT, "name": name})
+    last = clients.register_client(admin, {**GOOD_CLIENT, "scopes": ["openid", "code"]}).client.client_id
+    with pytest.raises(ScopesInUse):
+        delete_scope(admin, "code")
+    assert delete_scope(admin, "code", confirmed=True) == 1
+    assert clients.get_client(admin, last).scopes == ("openid",)
 
 
 def test_scopes_are_paged(admin: Actor) -> None:

@@ -21,6 +21,7 @@ from app.operations.store import clock, outbox
 from app.operations.store.transactions import transaction
 from app.rules.sealing import UnsealError
 from tests.oauth.conftest import audited
+from tests.support.cases import each
 from tests.support.databases import Database
 from tests.support.mail_server import Mailbox, mailing, plain
 
@@ -55,6 +56,22 @@ def test_email_is_sent_in_the_organization_name(acme: Any, box: Mailbox, deliver
     assert box.links() == [LINK]
     html = mail.get_body(("html",))
     assert html is not None and f'<a href="{LINK}"' in html.get_content()
+
+
+@each(
+    ("support_email", "reply_to"),
+    [
+        ("help@acme.example", "help@acme.example"),
+        ("hilfe@müller.example", "hilfe@xn--mller-kva.example"),
+        ("hülfe@acme.example", None),
+    ],
+)
+def test_replies_go_to_the_support_email(
+    make: Any, box: Mailbox, deliver: Deliver, support_email: str, reply_to: str | None
+) -> None:
+    send(make.organization(settings={"branding": {"support_email": support_email}}))
+    deliver()
+    assert box.mails[-1]["Reply-To"] == reply_to
 
 
 def test_link_is_not_in_database_or_log(

@@ -238,11 +238,12 @@ def test_every_purge_rule_has_an_index() -> None:
 
 
 def test_audit_events_are_deleted_after_the_organizations_retention(context: Flask, make: Factory) -> None:
-    short = make.organization(settings={"audit": {"retention_days": 30}})
+    """A run that has to stop leaves the other organizations to the next one, and not to the next day."""
+    short, other = (make.organization(settings={"audit": {"retention_days": 30}}) for _ in range(2))
     long = make.organization()
     moment = clock.now() - timedelta(days=40)
     old_id = UUID(int=int(moment.timestamp() * 1000) << 80 | 1)
-    for organization in (short, long):
+    for organization in (short, other, long):
         row = {"organization_id": organization.id, "id": old_id, "at": moment, "action": "old.thing"}
         write(
             insert(AuditEvent).values(
@@ -250,11 +251,16 @@ def test_audit_events_are_deleted_after_the_organizations_retention(context: Fla
             )
         )
     assert seal_pending_events(SYSTEM, holder="test")
+    assert purge_expired(SYSTEM, pause=0, should_stop=lambda: True) == {"audit_events": 1}
+    for name, until in db.session.execute(select(Lease.name, Lease.expires_at)).all():
+        write(update(Lease).where(Lease.name == name).values(expires_at=until - timedelta(minutes=5)))
     assert purge_expired(SYSTEM, pause=0) == {"audit_events": 1}
     kept = db.session.scalars(
         select(AuditEvent.organization_id).where(AuditEvent.action == "old.thing")
     ).all()
     assert kept == [long.id]
+    lease = select(Lease.expires_at).where(Lease.name == janitor.AUDIT_LEASE)
+    assert db.session.scalars(lease).one() - clock.now() > timedelta(hours=23)
 
 
 def test_purge_requires_the_permission(context: Flask) -> None:

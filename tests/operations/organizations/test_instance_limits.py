@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -15,6 +16,7 @@ from app.models.user import User
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.organizations.instance_limits import get_instance_limits, update_instance_limits
 from app.operations.organizations.settings import get_settings, update_settings
+from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.sign_in.second_factors import decide_mfa_of_user
 from app.operations.store import clock
 from app.rules.actor import Actor
@@ -58,6 +60,36 @@ def test_limit_applies_immediately_and_its_removal_restores_values(
     assert (refusal.value.errors[0].field, refusal.value.errors[0].code) == (TTL, "exceeds_instance_limit")
     update_instance_limits(op, {TTL: None})
     assert (ttl(acme), ttl(globex)) == (7200, 3600)
+
+
+def test_reset_of_a_limited_value_is_stored_and_recorded(
+    context: Flask, make: Factory, op: Actor, database: Database
+) -> None:
+    acme = make.organization(settings={"oauth": {"access_token": {"ttl_seconds": 7200}}})
+    update_instance_limits(op, {TTL: {"max": 900}})
+    updated = update_settings(make.actor(acme), acme.slug, {"oauth": {"access_token": {"ttl_seconds": None}}})
+    assert (updated.changed, updated.settings.overridden) == ((TTL,), ())
+    [(before, after)] = database.query(
+        "SELECT `before`, `after` FROM audit_events WHERE CAST(action AS CHAR) = 'settings.updated'"
+    )
+    assert (json.loads(before), json.loads(after)) == ({TTL: 7200}, {TTL: 3600})
+    update_instance_limits(op, {TTL: None})
+    assert ttl(acme) == 3600
+
+
+def test_limited_value_is_not_reset_without_what_its_change_requires(
+    context: Flask, make: Factory, op: Actor
+) -> None:
+    """It was stored beside another change, and applied once the instance limit was lifted."""
+    policy, own = "authentication.mfa.policy", {"limits": {"max_clients": 10}}
+    acme = make.organization(settings=own | {"authentication": {"mfa": {"policy": "required"}}})
+    update_instance_limits(op, {"limits.max_clients": {"max": 5}, policy: {"allowed": ["required"]}})
+    other = {"branding": {"theme": "dark"}}
+    with pytest.raises(Forbidden):
+        update_settings(make.actor(acme), acme.slug, {"limits": {"max_clients": None}} | other)
+    stale = make.actor(acme, user=make.user(acme, role="admin"), authenticated_ago_seconds=86_400)
+    with pytest.raises(FreshSignInRequired):
+        update_settings(stale, acme.slug, {"authentication": {"mfa": {"policy": None}}} | other)
 
 
 def test_other_machines_are_invalidated_with_one_row(context: Flask, make: Factory, op: Actor) -> None:

@@ -11,6 +11,7 @@ from flask import Flask
 from app.operations.clients import scopes
 from app.operations.directory import lookups
 from app.operations.organizations import organizations
+from app.operations.organizations.instance_limits import update_instance_limits
 from app.operations.organizations.organizations import RootProtected, SlugTaken
 from app.operations.store import clock
 from app.operations.store.rows import PageRequest
@@ -112,6 +113,22 @@ def test_only_root_creates_organizations(context: Flask, make: Factory, database
         organizations.create_organization(make.actor(acme), {"name": "Globex"})
     assert refusal.value.permission == "organizations:write"
     assert database.count("organizations") == before
+
+
+def test_limits_of_the_instance_hold_for_a_new_organization(context: Flask, make: Factory) -> None:
+    root = make.root()
+    update_instance_limits(make.actor(root), {"oauth.access_token.ttl_seconds": {"max": 600}})
+    creator = make.actor(root, "organizations:write")
+    fields = {"name": "Globex", "settings": {"oauth": {"access_token": {"ttl_seconds": 900}}}}
+    with pytest.raises(InvalidInput) as refusal:
+        organizations.create_organization(creator, fields)
+    assert fields_of(refusal) == {"settings.oauth.access_token.ttl_seconds": "exceeds_instance_limit"}
+    fields = {"name": "Globex", "settings": {"limits": {"emails_per_hour": 100_000}}}
+    with pytest.raises(Forbidden) as forbidden:
+        organizations.create_organization(creator, fields)
+    assert forbidden.value.permission == "instance:write"
+    assert [error.field for error in forbidden.value.errors] == ["settings.limits.emails_per_hour"]
+    assert organizations.create_organization(make.actor(root), fields).organization.slug == "globex"
 
 
 def test_organizations_are_created_only_in_root(context: Flask, make: Factory) -> None:

@@ -11,6 +11,8 @@ from sqlalchemy import update
 from app.extensions import db
 from app.models.user import User
 from app.operations.directory.users import find_user_by_email, get_user
+from app.operations.organizations.administrators import add_administrator
+from app.operations.organizations.organizations import delete_organization, restore_organization
 from app.operations.sign_in.password_sign_in import SignInRefused, sign_in
 from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.sign_in.sessions import find_session
@@ -166,6 +168,22 @@ def test_issuing_a_link_requires_permission(make: Any, acme: Any, ada: Any, data
         issue_reset_link(make.actor(make.organization()), ada.id)
     assert database.count("account_links") == 0
     assert audited(database, "user.password_reset_requested") == 0
+
+
+def test_role_in_a_deleted_organization_protects_a_user(make: Any, acme: Any) -> None:
+    """TN-11: who takes the user over has the role once the organization is restored."""
+    root = make.root()
+    admin = make.actor(root, user=make.user(root, role="admin"))
+    helper = make.actor(root, "users:read", "users:write", user=make.user(root))
+    bob = make.user(root)
+    assert issue_reset_link(helper, bob.id).link
+    add_administrator(admin, acme.slug, user_id=bob.public_id, role="admin")
+    for change in (None, delete_organization, restore_organization):
+        if change is not None:
+            change(admin, acme.slug)
+        with pytest.raises(Forbidden):
+            issue_reset_link(helper, bob.id)
+        assert issue_reset_link(admin, bob.id).link
 
 
 def test_pw4_link_in_clear_requires_a_recent_sign_in(

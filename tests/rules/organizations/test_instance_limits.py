@@ -148,6 +148,15 @@ def test_value_beyond_limit_is_rejected_unless_it_was_read() -> None:
     )
 
 
+def test_value_that_the_limit_of_another_produced_can_be_sent_back() -> None:
+    chosen = {"authentication": {"sessions": {"idle_timeout_seconds": 1_200_000}}}
+    bounds = {"authentication.sessions.absolute_timeout_seconds": {"max": 604_800}}
+    read = effective_settings(chosen, bounds)
+    assert read["authentication"]["sessions"]["idle_timeout_seconds"] == 604_800
+    for sent in (read, {"authentication": {"sessions": {"absolute_timeout_seconds": 604_800}}}):
+        assert settings.merge_settings(chosen, sent, bounds) == chosen
+
+
 def test_contradictions_are_rejected_under_a_limit() -> None:
     wrong = {"authentication": {"sessions": {"idle_timeout_seconds": 7200, "absolute_timeout_seconds": 3600}}}
     with pytest.raises(InvalidInput):

@@ -6,12 +6,15 @@ import dataclasses
 import json
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from flask import Flask
+from sqlalchemy import select
 from standardwebhooks.webhooks import WebhookVerificationError
 
+from app.extensions import db
 from app.models.audit import OutboxMessage, Webhook
 from app.operations.audit import webhooks
 from app.operations.audit.audit_events import list_audit_events
@@ -26,7 +29,7 @@ from app.operations.audit.webhooks import (
 )
 from app.operations.mail import delivery
 from app.operations.organizations.organizations import update_organization
-from app.operations.store import outbox
+from app.operations.store import clock, outbox
 from app.rules.errors import Conflict
 from tests.operations.audit.webhooks.conftest import ago, change, come_round, occur
 from tests.support.databases import Database
@@ -232,6 +235,9 @@ def test_suspended_organization_sends_nothing_until_resumed(
     deliver()
     assert receiver.heard == []
     assert get_webhook(ada, hook.record.public_id).failing_since is None, "that is no fault of the receiver"
+    waiting = db.session.scalars(select(OutboxMessage).where(OutboxMessage.done_at.is_(None))).all()
+    assert {message.attempts for message in waiting} == {0}, "nothing has failed"
+    assert max(message.available_at for message in waiting) - clock.now() <= timedelta(minutes=5)
     update_organization(root, "acme", {"status": "active"})
     come_round()
     deliver()
