@@ -13,6 +13,7 @@ from app.models.token import AccessToken
 from app.operations.authorization.connected_apps import list_consents
 from app.operations.organizations.settings import update_settings
 from app.operations.store import clock
+from app.operations.store.transactions import transaction
 from tests.factories import Factory
 from tests.oauth.conftest import Flow, change_rows, is_consent, query_of
 from tests.oauth.device import Device
@@ -189,6 +190,20 @@ def test_approved_device_that_has_not_polled_expires_too(
         ended_at = clock.now() - timedelta(seconds=1)
     device.change(grant_ends_at=ended_at)
     assert device.poll(codes[1]["device_code"]).get_json()["error"] == "invalid_grant"
+
+
+def test_approved_device_gets_nothing_without_the_consent(
+    http: FlaskClient, make: Factory, organization, database: Database
+) -> None:
+    """CD-8: a withdrawal at the moment of the approval expires only the codes that it finds."""
+    device = Device(http, make, make.user(organization))
+    device.sign_in()
+    codes = device.code()
+    device.allow(codes["user_code"])
+    assert database.count("consents") == 1
+    with device.make.app.app_context():
+        transaction(db.session.execute)(db.delete(Consent).where(Consent.organization_id == organization.id))
+    assert device.poll(codes["device_code"]).get_json()["error"] == "invalid_grant"
 
 
 def test_optional_scopes_start_unchecked_and_stay_checked_once_allowed(asking: Flow) -> None:

@@ -52,7 +52,11 @@ _ID_BATCH = 500
 
 
 class ExportedEvent(Struct, frozen=True):
-    """An event of an audit export: ``organization`` is the slug of the log's, ``before`` and ``after`` the fields."""
+    """An event of an audit export.
+
+    ``organization`` is the slug of the organization whose log has the event, ``before`` and ``after`` are the changed
+    fields.
+    """
 
     id: str
     organization: str

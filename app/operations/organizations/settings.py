@@ -22,7 +22,12 @@ from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.grants import signing_keys
 from app.operations.mail import emails
 from app.operations.organizations.administrators import require_roles_unused
-from app.operations.organizations.settings_impact import SECRET_DISPLAY, SettingsImpact, calculate_impact
+from app.operations.organizations.settings_impact import (
+    SECRET_DISPLAY,
+    SESSIONS,
+    SettingsImpact,
+    calculate_impact,
+)
 from app.operations.sign_in.actor_access import (
     can_any_user_sign_in_with_passkey,
     enter_organization,
@@ -46,10 +51,9 @@ from app.rules.users.profile import is_registration_open
 from app.rules.versions import ExpectedVersion, require_version
 
 _SIGNING_ALGORITHM = "oauth.signing.algorithm"
-_SESSIONS = "authentication.sessions."
 LOGO = "branding.logo"
 # Changing them decides whether this service asks for the user's password or second factor.
-_SIGN_IN_PROTECTION = (f"{_SESSIONS}reauthentication_seconds", "authentication.mfa.")
+_SIGN_IN_PROTECTION = (f"{SESSIONS}reauthentication_seconds", "authentication.mfa.")
 DEFAULT_ROLES = "authentication.registration.default_roles"
 _GIVING_PERMISSIONS = ("authentication.registration.", "user_permissions.members_can_register_clients")
 _LIMITS_ARE_ROOTS = lazy_gettext(

@@ -25,7 +25,7 @@ from app.rules.clients.client_coherence import (
 from app.rules.organizations.settings import value_at
 
 SECRET_DISPLAY = "oauth.clients.secret_display"
-_SESSIONS = "authentication.sessions."
+SESSIONS = "authentication.sessions."
 # Settings that a client registration may or may not satisfy. Every other setting under oauth affects all clients.
 _CLIENT_CONSTRAINTS = frozenset(
     {
@@ -61,7 +61,7 @@ def calculate_impact(
         if "authentication.mfa.policy" in paths
         else 0,
         sessions_ending=_count_sessions(organization_id, after)
-        if any(path.startswith(_SESSIONS) for path in paths)
+        if any(path.startswith(SESSIONS) for path in paths)
         else 0,
         clients_affected=_count_clients(
             organization_id, before, after, {path for path in paths if path.startswith("oauth.")}
@@ -87,8 +87,8 @@ def _count_sealed_secrets(organization_id: str, after: Mapping[str, Any]) -> int
 
 def _count_sessions(organization_id: str, after: Mapping[str, Any]) -> int:
     now = clock.now()
-    idle = timedelta(seconds=value_at(after, f"{_SESSIONS}idle_timeout_seconds"))
-    absolute = timedelta(seconds=value_at(after, f"{_SESSIONS}absolute_timeout_seconds"))
+    idle = timedelta(seconds=value_at(after, f"{SESSIONS}idle_timeout_seconds"))
+    absolute = timedelta(seconds=value_at(after, f"{SESSIONS}absolute_timeout_seconds"))
     return (
         db.session.scalar(
             select(func.count()).where(

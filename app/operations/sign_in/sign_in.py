@@ -297,10 +297,10 @@ def _complete_first_factor(
 
 
 def _is_signing_in_again(organization: OrganizationSnapshot, user: _SigningUser, browser: Browser) -> bool:
-    """Return whether the user has a session in the browser, at whose start a second factor was offered.
+    """Return whether the user has a session in the browser. They were offered a second factor when it began.
 
-    A sign-in that waits does not keep the time of an identity provider's: after another offer it would be too old for
-    what asked for it, each time anew.
+    A sign-in that waits for the answer to an offer does not keep when the identity provider authenticated the user, so
+    its session counts as old. Whatever asked for a recent sign-in would ask again and again.
     """
     session = find_session(browser.replaces) if browser.replaces is not None else None
     return session is not None and (session.organization_id, session.user_id) == (organization.id, user.id)
