@@ -5,13 +5,19 @@ from __future__ import annotations
 import http.client
 import threading
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 from flask import Flask
+from werkzeug.test import TestResponse
 
-from app.operations.clients import clients
+from app.operations.audit.webhooks import create_webhook
+from app.operations.directory.snapshots import OrganizationSnapshot
+from app.operations.organizations.roles import create_role
+from app.rules.actor import Actor
 from tests.factories import Factory, bearer_header
 from tests.support.concurrent_requests import Post, send_concurrently
 from tests.support.servers import LiveServer
@@ -82,34 +88,99 @@ def test_chunked_body_over_the_limit_is_rejected(live_server: LiveServer, live_m
         assert answer.status == status, body
 
 
-def test_concurrent_updates_of_different_fields_are_all_kept(app: Flask, make: Factory) -> None:
-    """An update reads the client, and writes only if it is unchanged since."""
-    organization = make.organization()
-    client_id = make.client(organization).client_id
-    admin = make.actor(organization)
-    changes = {
-        "description": "New",
-        "contacts": ["dev@acme.example"],
-        "client_uri": "https://acme.example",
-        "policy_uri": "https://acme.example/privacy",
-        "tos_uri": "https://acme.example/terms",
-        "metadata": {"team": "checkout"},
-    }
-    gate = threading.Barrier(len(changes))
+def _client(make: Factory, organization: OrganizationSnapshot, admin: Actor) -> str:
+    return f"/clients/{make.client(organization).client_id}"
 
-    def change(field: str) -> None:
+
+def _role(make: Factory, organization: OrganizationSnapshot, admin: Actor) -> str:
+    create_role(admin, {"id": "support", "name": "Support", "permissions": []})
+    return "/roles/support"
+
+
+def _webhook(make: Factory, organization: OrganizationSnapshot, admin: Actor) -> str:
+    sent = {"url": "https://hooks.example/all", "event_types": ["user.*"]}
+    return f"/webhooks/{create_webhook(admin, sent).record.public_id}"
+
+
+UPDATES: dict[str, tuple[Callable[[Factory, OrganizationSnapshot, Actor], str], list[dict[str, Any]]]] = {
+    "client": (
+        _client,
+        [
+            {"description": "New"},
+            {"contacts": ["dev@acme.example"]},
+            {"client_uri": "https://acme.example"},
+            {"policy_uri": "https://acme.example/privacy"},
+            {"metadata": {"team": "checkout"}},
+        ],
+    ),
+    "role": (
+        _role,
+        [{"name": "Help desk"}, {"description": "Answers calls."}, {"permissions": ["users:read"]}],
+    ),
+    "settings": (
+        lambda make, organization, admin: f"/organizations/{organization.slug}/settings",
+        [
+            {"branding": {"theme": "dark"}},
+            {"branding": {"accent_color": "#112233"}},
+            {"audit": {"log_retention_days": 7}},
+            {"localization": {"default_locale": "de"}},
+        ],
+    ),
+    "user": (
+        lambda make, organization, admin: f"/users/{make.user(organization).public_id}",
+        [{"name": "Grace Hopper"}, {"profile": {"nickname": "grace"}}, {"email": "grace@acme.example"}],
+    ),
+    "webhook": (_webhook, [{"description": "All of them"}, {"event_types": ["client.*"]}]),
+}
+
+
+class Changes:
+    """Sends changes of one object at the same moment."""
+
+    def __init__(self, app: Flask, make: Factory, kind: str) -> None:
+        self.app = app
+        organization = make.organization()
+        prepare, self.changes = UPDATES[kind]
+        self.headers = bearer_header(make.bearer(organization))
         with app.app_context():
+            self.path = prepare(make, organization, make.actor(organization))
+
+    def read(self) -> TestResponse:
+        """Read the object."""
+        return self.app.test_client().get(self.path, headers=self.headers)
+
+    def send(self, changes: list[dict[str, Any]], **headers: str) -> list[TestResponse]:
+        """Send each change in a thread of its own."""
+        gate = threading.Barrier(len(changes))
+
+        def send(change: dict[str, Any]) -> TestResponse:
             gate.wait(10)
-            clients.update_client(admin, client_id, {field: changes[field]})
+            return self.app.test_client().put(self.path, json=change, headers=self.headers | headers)
 
-    for _ in range(5):
-        with app.app_context():
-            clients.update_client(admin, client_id, dict.fromkeys(changes))
         with ThreadPoolExecutor(len(changes)) as pool:
-            list(pool.map(change, changes))
-        with app.app_context():
-            kept = clients.get_client(admin, client_id)
-        assert {field: getattr(kept, field) for field in changes} == {
-            **changes,
-            "contacts": ("dev@acme.example",),
-        }
+            return list(pool.map(send, changes))
+
+
+def _contains(found: Any, part: Any) -> bool:
+    if isinstance(part, dict):
+        return all(_contains(found[key], value) for key, value in part.items())
+    return bool(found == part)
+
+
+@pytest.mark.parametrize("kind", UPDATES)
+def test_concurrent_updates_of_different_fields_are_all_kept(app: Flask, make: Factory, kind: str) -> None:
+    """An update reads the object, and writes only if it is unchanged since; otherwise it reads it again."""
+    changes = Changes(app, make, kind)
+    answers = changes.send(changes.changes)
+    assert {answer.status_code for answer in answers} == {200}, [answer.text for answer in answers]
+    assert all(_contains(changes.read().get_json()["data"], change) for change in changes.changes)
+
+
+@pytest.mark.parametrize("kind", UPDATES)
+def test_one_of_concurrent_updates_of_a_version_is_stored(app: Flask, make: Factory, kind: str) -> None:
+    """RFC 9110 section 13.1.1."""
+    changes = Changes(app, make, kind)
+    # Two that change the same field, so that the second one would overwrite the first.
+    values = [{"name": "First"}, {"name": "Second"}] if kind in {"role", "user"} else changes.changes[:2]
+    answers = changes.send(values, **{"If-Match": changes.read().headers["ETag"]})
+    assert sorted(answer.status_code for answer in answers) == [200, 412], [a.text for a in answers]

@@ -24,7 +24,13 @@ from app.operations.mail.notices import email_administrators
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import audit, clock, keyring, outbox
 from app.operations.store.rows import Page, PageRequest, count_rows, get_row, make_record, read_page
-from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
+from app.operations.store.transactions import (
+    OutdatedRead,
+    count_changed,
+    current_unit_of_work,
+    read,
+    transaction,
+)
 from app.rules.actor import Actor
 from app.rules.audit.webhooks import (
     DISABLE_AFTER,
@@ -82,7 +88,7 @@ def get_webhook_row(actor: Actor, webhook_id: str) -> Webhook:
 
 
 def update_webhook_row(row: Webhook, values: dict[str, Any]) -> None:
-    """Update the row and invalidate the cached subscriptions. Raises Conflict if it was changed in the meantime."""
+    """Update the row and invalidate the cached subscriptions. Raises OutdatedRead if it was changed since."""
     changed = count_changed(
         update(Webhook)
         .where(
@@ -93,7 +99,9 @@ def update_webhook_row(row: Webhook, values: dict[str, Any]) -> None:
         .values(version=row.version + 1, updated_at=clock.now(), **values)
     )
     if changed != 1:
-        raise Conflict("The webhook was changed by another request. Try again.", code="changed_meanwhile")
+        raise OutdatedRead(
+            Conflict("The webhook is being changed by others right now. Try again.", code="busy")
+        )
     invalidate_subscriptions(row.organization_id)
 
 

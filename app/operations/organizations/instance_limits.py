@@ -19,7 +19,7 @@ from app.operations.directory.lookups import get_root_organization
 from app.operations.sign_in.actor_access import can_any_user_sign_in_with_passkey, find_caller
 from app.operations.sign_in.usable_identities import any_user_has_usable_identity
 from app.operations.store import audit, clock
-from app.operations.store.transactions import count_changed, read, savepoint, transaction
+from app.operations.store.transactions import OutdatedRead, count_changed, read, savepoint, transaction
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden
 from app.rules.languages.translation import lazy_gettext
@@ -125,9 +125,9 @@ def _store(actor: Actor, row: InstanceLimits | None, bounds: dict[str, Any], mfa
             .values(**values, version=InstanceLimits.version + 1)
         )
         if stored != 1:
-            raise _busy()
+            raise _outdated_read()
         return
-    with savepoint(on_duplicate=_busy()):
+    with savepoint(on_duplicate=_outdated_read()):
         # Version 1 means that no limits were ever set.
         db.session.add(InstanceLimits(name=_ROW, version=2, **values))
 
@@ -170,5 +170,7 @@ def _record(row: InstanceLimits | None) -> InstanceLimitsRecord:
     return InstanceLimitsRecord(row.bounds, row.version, row.updated_at, row.updated_by)
 
 
-def _busy() -> Conflict:
-    return Conflict("The instance limits were changed by another request. Read them again.")
+def _outdated_read() -> OutdatedRead:
+    return OutdatedRead(
+        Conflict("The instance limits are being changed by others right now. Try again.", code="busy")
+    )

@@ -27,6 +27,7 @@ from app.operations.store import audit, clock, keyring
 from app.operations.store.rows import Page, PageRequest, count_rows, make_record, read_page
 from app.operations.store.text_search import contains_part, searched_part
 from app.operations.store.transactions import (
+    OutdatedRead,
     count_changed,
     current_unit_of_work,
     read,
@@ -40,7 +41,6 @@ from app.rules.errors import (
     Forbidden,
     NotFound,
     OrganizationMoved,
-    PreconditionFailed,
 )
 from app.rules.filters import Filters, choice_filter, read_filters, sort_filter
 from app.rules.identifiers import new_routing_key
@@ -309,7 +309,7 @@ def update_organization(
                 "The data of the organization is being purged. It cannot be restored.", code="purged"
             )
         values |= {"deleted_at": None, "purge_at": None, "tokens_valid_from": clock.now()}
-    _change(row, values, expected_version)
+    _change(row, values)
     action = action_for_change(row.status, changed)
     record_organization_event(inside, row.slug, action, {name: before[name] for name in changed}, changed)
     return UpdatedOrganization(_record(_row(Organization.id == row.id)), tuple(changed))
@@ -340,7 +340,7 @@ def delete_organization(
     email_administrators(
         get_organization_by_id(row.id), "organization_deleted", told | {"ends": purge_at.isoformat()}
     )
-    _change(row, {"status": DELETED, "deleted_at": now, "purge_at": purge_at}, expected_version)
+    _change(row, {"status": DELETED, "deleted_at": now, "purge_at": purge_at})
     log_revocation(row.id, "organization", row.id.encode())
     after = {"status": DELETED, "purge_at": purge_at.isoformat()}
     record_organization_event(inside, slug, "organization.deleted", {"status": row.status}, after)
@@ -406,20 +406,22 @@ def _require_not_moved(row: Organization) -> None:
         )
 
 
-def _change(row: Organization, values: Mapping[str, Any], expected_version: ExpectedVersion) -> None:
-    """Update the row if it is unchanged since it was read. The number of changed rows decides."""
-    statement = update(Organization).where(
-        Organization.id == row.id,
-        Organization.status == row.status,
-        # The janitor sets it when it begins to purge the organization.
-        Organization.purge_at == row.purge_at,
+def _change(row: Organization, values: Mapping[str, Any]) -> None:
+    """Update the row. Raises OutdatedRead if it was changed since it was read."""
+    statement = (
+        update(Organization)
+        .where(
+            Organization.id == row.id,
+            Organization.version == row.version,
+            # The janitor sets it when it begins to purge the organization.
+            Organization.purge_at == row.purge_at,
+        )
+        .values(**values, version=row.version + 1, updated_at=clock.now())
     )
-    if expected_version is not None:
-        statement = statement.where(Organization.version == row.version)
-    statement = statement.values(**values, version=Organization.version + 1, updated_at=clock.now())
     if count_changed(statement) != 1:
-        refusal = Conflict if expected_version is None else PreconditionFailed
-        raise refusal("The organization was changed by another request. Read it again.")
+        raise OutdatedRead(
+            Conflict("The organization is being changed by others right now. Try again.", code="busy")
+        )
     cache_invalidation.invalidate(row.id)
 
 

@@ -37,11 +37,11 @@ from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.sign_in.second_factors import record_mfa_policy_change
 from app.operations.sign_in.usable_identities import any_user_has_usable_identity
 from app.operations.store import audit, clock
-from app.operations.store.transactions import count_changed, on_commit, read, transaction
+from app.operations.store.transactions import OutdatedRead, count_changed, on_commit, read, transaction
 from app.rules.actor import Actor
 from app.rules.clients.client_coherence import FAPI2, signing_algorithm_for
 from app.rules.directory.permissions import MEMBER, effective_roles, missing_permissions, permissions_of_role
-from app.rules.errors import Conflict, FieldError, Forbidden, PreconditionFailed
+from app.rules.errors import Conflict, FieldError, Forbidden
 from app.rules.languages.translation import lazy_gettext
 from app.rules.organizations import instance_limits
 from app.rules.organizations import settings as rules
@@ -191,8 +191,9 @@ def store_settings(
         )
     )
     if stored != 1:
-        refusal = Conflict if expected_version is None else PreconditionFailed
-        raise refusal("The settings were changed by another request. Read them again.")
+        raise OutdatedRead(
+            Conflict("The settings are being changed by others right now. Try again.", code="busy")
+        )
     cache_invalidation.invalidate(organization.id)
     if SECRET_DISPLAY in changed and rules.value_at(after, SECRET_DISPLAY) == "once":
         _wipe_sealed_secrets(organization.id)

@@ -198,7 +198,7 @@ def insert_or_update(
 
 
 @contextmanager
-def savepoint(*, on_duplicate: DomainError) -> Iterator[None]:
+def savepoint(*, on_duplicate: DomainError | OutdatedRead) -> Iterator[None]:
     """Run a ``with`` block in a savepoint, and raise ``on_duplicate`` if it violates a unique key."""
     try:
         with db.session.begin_nested():

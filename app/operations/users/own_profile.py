@@ -9,7 +9,7 @@ from app.models.user import User
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.directory.users import UserSnapshot, get_user, update_user_row
 from app.operations.store import audit
-from app.operations.store.transactions import transaction
+from app.operations.store.transactions import OutdatedRead, transaction
 from app.rules.actor import Actor
 from app.rules.directory.attributes import attributes_of, validate_attributes
 from app.rules.errors import Conflict, Forbidden, PreconditionFailed
@@ -73,7 +73,7 @@ def change_profile(
         attributes=kept,
     )
     if not is_stored:
-        raise Conflict("Your profile was changed at the same time. Check it and try again.")
+        raise OutdatedRead(Conflict("Your profile was changed at the same time. Check it and try again."))
     audit.record_user_event(
         actor,
         "user.updated",

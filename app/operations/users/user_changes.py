@@ -30,7 +30,7 @@ from app.operations.sign_in.sessions import (
     list_sessions_of_user,
 )
 from app.operations.store import audit
-from app.operations.store.transactions import read, savepoint, transaction
+from app.operations.store.transactions import OutdatedRead, read, savepoint, transaction
 from app.operations.users.email_change import on_email_changed
 from app.operations.users.password_resets import NewResetLink, issue_reset_link
 from app.operations.users.users import UserRecord, disable_user, enable_user, load_user_record, parse_user_id
@@ -180,7 +180,7 @@ def _store(user: UserSnapshot, values: dict[str, Any]) -> None:
 
 
 def update_unchanged_user(user: UserSnapshot, **columns: Any) -> None:
-    """Update columns of the user's row. Raises Conflict if the user was changed or deleted since it was read."""
+    """Update columns of the user's row. Raises OutdatedRead if it was changed or deleted since it was read."""
     is_unchanged = (User.version == user.version) & (User.status != DELETED)
     if not update_user_row(user.organization_id, user.id, is_unchanged, **columns):
-        raise Conflict("The user was changed at the same time. Reload the user and try again.", code="busy")
+        raise OutdatedRead(Conflict("The user is being changed by others right now. Try again.", code="busy"))
