@@ -117,6 +117,10 @@ UPDATES: dict[str, tuple[Callable[[Factory, OrganizationSnapshot, Actor], str], 
         _role,
         [{"name": "Help desk"}, {"description": "Answers calls."}, {"permissions": ["users:read"]}],
     ),
+    "scope": (
+        lambda make, organization, admin: "/scopes/profile",
+        [{"title": "Read your profile"}, {"description": "Name and picture"}],
+    ),
     "settings": (
         lambda make, organization, admin: f"/organizations/{organization.slug}/settings",
         [
