@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import sqlite3
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -461,11 +462,29 @@ def _prepare_sqlite(connection: Any, _record: Any) -> None:
     # The driver's own implicit BEGIN is deferred and cannot lock first.
     connection.isolation_level = None
     cursor = connection.cursor()
-    cursor.execute("PRAGMA journal_mode = WAL")
+    _use_write_ahead_log(cursor)
     # NORMAL may forget the last commits at a power loss, and with them that a code was used.
     cursor.execute("PRAGMA synchronous = FULL")
     cursor.execute("PRAGMA foreign_keys = ON")
     cursor.close()
+
+
+def _use_write_ahead_log(cursor: sqlite3.Cursor) -> None:
+    """Set the journal mode, which only changes something in a new database.
+
+    Of several processes that open a new database together one changes it, and SQLite refuses the others at once instead
+    of waiting as long as it waits for other locks.
+    """
+    (milliseconds,) = cursor.execute("PRAGMA busy_timeout").fetchone()
+    deadline = time.monotonic() + milliseconds / 1000
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+        time.sleep(0.01)
 
 
 def _begin_sqlite(connection: Connection) -> None:

@@ -8,7 +8,9 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -77,6 +79,20 @@ def test_sqlite_files_are_private(tmp_path: Path, before: int | None) -> None:
     finally:
         os.umask(umask)
     assert modes == dict.fromkeys([file.name, f"{file.name}-shm", f"{file.name}-wal"], 0o600)
+
+
+def test_new_sqlite_database_is_opened_while_another_process_writes_to_it(tmp_path: Path) -> None:
+    """SQLite refuses the change of the journal mode at once: its own timeout does not apply."""
+    file = tmp_path / "gatehouse.sqlite3"
+    environ = {"GATEHOUSE_INSTANCE": str(tmp_path / "instance"), "DATABASE_URL": f"sqlite:///{file}"}
+    with (
+        create_app(load(environ), commands=False).app_context(),
+        closing(sqlite3.connect(file, isolation_level=None, check_same_thread=False)) as other,
+    ):
+        other.execute("BEGIN IMMEDIATE")
+        threading.Timer(0.3, other.execute, ["ROLLBACK"]).start()
+        with db.engine.connect() as connection:
+            assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
 
 
 def test_sqlite_database_is_shared_with_other_processes(tmp_path: Path) -> None:

@@ -183,7 +183,7 @@ def test_restore_that_read_the_organization_before_the_purge_began_is_refused(
     root, doomed = make.root(), make.organization("doomed")
     delete_organization(make.system(root), "doomed")
     monkeypatch.setattr(organizations, "parse_organization_changes", _begin_purge_then(doomed.id))
-    with pytest.raises(Conflict, match="changed by another request"):
+    with pytest.raises(Conflict, match="being changed by others"):
         restore_organization(make.system(root), "doomed")
 
 
