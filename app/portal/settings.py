@@ -305,8 +305,10 @@ def _update(
 def _topic_page(
     context: PortalContext, page: Topic, view: SettingsRecord, form: TopicForm, **variables: Any
 ) -> PageResponse:
-    form.version.data = view.version
-    form.base.data = json.dumps(values_of(page, view.document))
+    if not form.base.data:
+        # A preview keeps what its form was made from, so that a change in between is still a conflict.
+        form.version.data = view.version
+        form.base.data = json.dumps(values_of(page, view.document))
     sample = _branding_sample(form, view) if ACCENT_COLOR in page.paths else None
     may_change = context.actor.has_permission("settings:write") and (
         may_change_limits(context.actor) or not page.is_of_instance

@@ -177,6 +177,10 @@ def test_concurrent_changes_are_merged_on_conflict_page(
     fresh = "authentication.sessions.reauthentication_seconds"
     _send(grace, "sessions", _stored("sessions"), **{idle: "3600"})
 
+    preview = _send(
+        ada, "sessions", _stored("sessions"), preview="1", save="", **{idle: "7200", fresh: "300"}
+    )
+    assert preview.status_code == 200
     answer = _send(ada, "sessions", _stored("sessions"), **{idle: "7200", fresh: "300"})
 
     assert answer.status_code == 409
