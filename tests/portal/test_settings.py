@@ -66,6 +66,14 @@ def test_text_in_number_field_shows_plain_error(ada: Any) -> None:
     assert "Enter a whole number" in ada.text and "integer" not in ada.text
 
 
+def test_duration_that_is_no_number_keeps_its_unit(ada: Any) -> None:
+    ada.get("/settings/sessions")
+    idle = "authentication.sessions.idle_timeout_seconds"
+    answer = _send(ada, "sessions", _stored("sessions"), **{idle: "1.5", f"{idle}.unit": "3600"})
+    [units] = re.findall(rf'<select[^>]* name="{idle}\.unit".*?</select>', answer.text, re.DOTALL)
+    assert re.findall(r'value="(\d+)" selected', units) == ["3600"]
+
+
 def test_page_with_durations_explains_shorter_ones(ada: Any) -> None:
     said = "A shorter time also applies to existing sessions"
     for topic, found in TOPICS.items():
