@@ -55,7 +55,7 @@ from app.portal.setting_forms import (
     values_of,
 )
 from app.portal.setting_texts import TOPICS, Topic
-from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
+from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound, PreconditionFailed
 from app.rules.organizations.branding import DEFAULT_ACCENT, describe_accent
 from app.rules.organizations.settings import value_at
 from app.rules.organizations.settings_table import SETTINGS
@@ -279,7 +279,10 @@ def setting_topic(context: PortalContext, topic: str) -> PageResponse:
         return _conflict_page(
             context, page, view, values_from_json(page, form.base.data or merge.base.data), changes
         )
-    except (InvalidInput, Conflict) as error:
+    except (InvalidInput, Conflict, Forbidden) as error:
+        if isinstance(error, Forbidden) and not error.errors:
+            raise
+        # The actor may change settings, but not give this value to one of them.
         form.add_errors(error)
     return _topic_page(context, page, view, form, **impact)
 

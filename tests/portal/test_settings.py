@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from app.operations.organizations.settings import update_settings
 from app.portal.setting_texts import TOPICS
 from app.rules.organizations import settings as rules
 from app.rules.organizations.settings_table import SETTINGS, Boolean, Choice, Number, StringList
@@ -161,6 +162,28 @@ def test_invalid_value_shows_error_and_keeps_input(
     if topic != "tokens":
         assert wrong.splitlines()[-1] in answer.text
     assert _overrides(database) == {}
+
+
+def test_value_that_the_user_may_not_give_is_shown_at_its_field(
+    make: Any, acme: Any, portal_user: Any
+) -> None:
+    narrow = {"name": "Narrow", "permissions": ["organization:read", "settings:read", "settings:write"]}
+    values = {
+        "authentication": {"registration": {"mode": "open"}},
+        "user_permissions": {"roles": {"narrow": narrow}},
+    }
+    with make.app.app_context():
+        update_settings(make.system(acme), "acme", values)
+    nat = portal_user(acme, "narrow")
+    nat.get("/settings/registration")
+    changed = {
+        "authentication.registration.mode": "open",
+        "authentication.registration.default_roles": ["developer"],
+    }
+    answer = _send(nat, "registration", _stored("registration") | changed)
+    assert answer.status_code == 403 and "developer</textarea>" in answer.text
+    assert 'href="#authentication-registration-default_roles"' in answer.text
+    assert "Everyone who signs up would get the permission clients:read:own" in nat.text
 
 
 def test_preview_shows_impact_and_changes_nothing(make: Any, acme: Any, ada: Any, database: Any) -> None:
