@@ -169,9 +169,9 @@ def _roles_page(
     groups: dict[str, str] = {}
     if context.actor.has_permission("users:read"):
         page = list_app_role_assignments(context.actor, client_id, context.page_request())
-    if context.actor.has_permission("users:write"):
-        found_groups = iterate_pages(list_groups, context.actor, context.organization.slug)
-        groups = {group.public_id: group.name for group in found_groups}
+        if context.actor.has_permission("users:write"):
+            found_groups = iterate_pages(list_groups, context.actor, context.organization.slug)
+            groups = {group.public_id: group.name for group in found_groups}
     roles = form or RolesForm(
         formdata=None, version=found.version, app_roles=[*found.app_roles, *[{}] * _EMPTY_ROWS]
     )

@@ -196,6 +196,7 @@ def client_page(
         ],
         subtabs=[_tab(url, label, name, is_current=name == path) for name, label in pages if len(pages) > 1],
         may_change=context.actor.has_permission("clients:write", owner_id=client.owner_id),
+        may_read_logs=_may_open(context, client, "logs"),
         may_try=may_try(context.actor, client),
         **variables,
     )

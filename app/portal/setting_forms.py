@@ -82,9 +82,9 @@ class DurationField(NumberField):
 
     @property
     def amount(self) -> tuple[Any, int]:
-        """The number in the largest unit that divides it, and that unit in seconds."""
+        """The number in the largest unit that divides it, and that unit in seconds; other text with its own unit."""
         if not isinstance(self.data, int):
-            return self.data, UNITS[0][0]
+            return self.data, self.unit if self.data else UNITS[0][0]
         unit = next((size for size, _ in UNITS if self.data and self.data % size == 0), 1)
         return self.data // unit, unit
 

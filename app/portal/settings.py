@@ -55,7 +55,7 @@ from app.portal.setting_forms import (
     values_of,
 )
 from app.portal.setting_texts import TOPICS, Topic
-from app.rules.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
+from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound, PreconditionFailed
 from app.rules.organizations.branding import DEFAULT_ACCENT, describe_accent
 from app.rules.organizations.settings import value_at
 from app.rules.organizations.settings_table import SETTINGS
@@ -279,7 +279,10 @@ def setting_topic(context: PortalContext, topic: str) -> PageResponse:
         return _conflict_page(
             context, page, view, values_from_json(page, form.base.data or merge.base.data), changes
         )
-    except (InvalidInput, Conflict) as error:
+    except (InvalidInput, Conflict, Forbidden) as error:
+        if isinstance(error, Forbidden) and not error.errors:
+            raise
+        # The actor may change settings, but not give this value to one of them.
         form.add_errors(error)
     return _topic_page(context, page, view, form, **impact)
 
@@ -305,8 +308,10 @@ def _update(
 def _topic_page(
     context: PortalContext, page: Topic, view: SettingsRecord, form: TopicForm, **variables: Any
 ) -> PageResponse:
-    form.version.data = view.version
-    form.base.data = json.dumps(values_of(page, view.document))
+    if not form.base.data:
+        # A preview keeps what its form was made from, so that a change in between is still a conflict.
+        form.version.data = view.version
+        form.base.data = json.dumps(values_of(page, view.document))
     sample = _branding_sample(form, view) if ACCENT_COLOR in page.paths else None
     may_change = context.actor.has_permission("settings:write") and (
         may_change_limits(context.actor) or not page.is_of_instance

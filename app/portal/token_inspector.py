@@ -18,7 +18,7 @@ from app.operations.tokens.revocation import revoke_token
 from app.portal.context import PageResponse, PortalContext, portal_page
 from app.rules.errors import InvalidInput
 from app.web.forms import PageForm
-from app.web.languages import gettext, lazy_gettext
+from app.web.languages import gettext, lazy_gettext, page_time_zone
 
 _KINDS = {
     inspection.ACCESS: lazy_gettext("Access token"),
@@ -172,10 +172,13 @@ def _rows(values: Any) -> list[tuple[str, str, str, datetime | None]]:
 
 
 def _time(value: Any) -> datetime | None:
+    """Return the time of a claim, or None if it is none, or out of range in the time zone of the page."""
     try:
-        return datetime.fromtimestamp(value, UTC)
+        time = datetime.fromtimestamp(value, UTC)
+        time.astimezone(page_time_zone())
     except (TypeError, ValueError, OverflowError, OSError):
         return None
+    return time
 
 
 def _audience_name(

@@ -156,15 +156,16 @@ def _import_page(context: PortalContext, import_id: str, error: DomainError | No
         rejected = import_records.list_refused_rows(
             context.actor, import_id, PageRequest(MAX_ERRORS_SHOWN)
         ).items
+    url = context.url(f"/users/imports/{record.public_id}")
     page = context.render(
         "portal/users/import.html",
         record=record,
-        record_url=context.url(f"/users/imports/{import_id}"),
+        record_url=url,
         rejected=rejected,
         status_labels=_STATUS_LABELS,
         error=error,
     )
     if record.is_under_way:
-        # Reload without scripts until the import is finished.
-        page.headers["refresh"] = str(REFRESH_SECONDS)
+        # Reload without scripts until the import is finished. A refused action has a path of its own, without a page.
+        page.headers["refresh"] = f"{REFRESH_SECONDS}; url={url}"
     return page

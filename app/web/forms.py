@@ -41,7 +41,9 @@ CODE: Mapping[str, str] = {**NO_AUTOCOMPLETE, "spellcheck": "false", "autocapita
 _MAX_ROWS = 12
 
 _VERSION = re.compile(r"[0-9]{1,10}")
-_WHOLE_NUMBER = re.compile(r"[0-9]{1,12}")
+# As long as the largest number that attributes may have. Rules say which a field may have.
+_MAX_DIGITS = 16
+_WHOLE_NUMBER = re.compile(rf"-?[0-9]{{1,{_MAX_DIGITS}}}")
 _ROW = re.compile(r"-(0|[1-9][0-9]{0,3})(?:-.*)?", re.DOTALL)
 _INDEX = re.compile(r"\[(\d+)\].*")
 
@@ -292,7 +294,7 @@ class NumberField(StringField):
     """A whole number; ``data`` is an int, or None when the field is empty. Other text stays as it was typed."""
 
     def process_formdata(self, valuelist: list[str]) -> None:
-        """Read a number of up to twelve digits."""
+        """Read a number, which may be negative."""
         text = valuelist[0].strip() if valuelist else ""
         self.data: Any = int(text) if _WHOLE_NUMBER.fullmatch(text) else text or None
 
@@ -368,7 +370,8 @@ def _field(attribute: Attribute) -> Any:
     if attribute.type == BOOLEAN:
         return BooleanField(label)
     if attribute.type == INTEGER:
-        return NumberField(label, render_kw={"inputmode": "numeric", "autocomplete": "off", "maxlength": 12})
+        # Without inputmode: the keyboard for numbers has no minus sign on some phones.
+        return NumberField(label, render_kw={"autocomplete": "off", "maxlength": _MAX_DIGITS + 1})
     if attribute.type == DATE:
         return StringField(label, widget=DateInput())
     if attribute.type == LIST:

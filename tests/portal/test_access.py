@@ -6,7 +6,9 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from flask import Flask
 
+from app.operations.organizations.settings import update_settings
 from tests.support.cases import each
 
 pytestmark = pytest.mark.either
@@ -82,6 +84,26 @@ def test_auditor_has_read_only_settings(acme: Any, portal_user: Any) -> None:
     answer = auditor.send("/settings/sessions", version="1", base="{}")
 
     assert answer.status_code == 403
+
+
+def test_role_with_few_permissions_gets_pages_without_links_that_refuse_it(
+    app: Flask, make: Any, acme: Any, portal_user: Any
+) -> None:
+    client = make.client(acme, app_roles=[{"key": "editor", "name": "Editor"}])
+    may = {
+        "integrator": ["clients:read", "organization:read", "users:write"],
+        "clerk": ["admins:write", "organization:read", "users:read"],
+    }
+    roles = {role: {"name": role, "permissions": permissions} for role, permissions in may.items()}
+    with app.app_context():
+        update_settings(make.system(acme), "acme", {"user_permissions": {"roles": roles}})
+    integrator, clerk = (portal_user(acme, role) for role in may)
+    page = f"/clients/{client.client_id}"
+    for path in (page, f"{page}/quickstart", f"{page}/roles"):
+        answer = integrator.get(path)
+        assert answer.status_code == 200 and f'{page}/logs"' not in answer.text, path
+    answer = clerk.get(f"/users/{clerk.user.public_id}")
+    assert answer.status_code == 200 and "/administrators/new" not in answer.text
 
 
 @pytest.mark.parametrize(

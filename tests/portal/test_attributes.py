@@ -54,14 +54,23 @@ def test_each_type_has_a_field(ada: Any, make: Any, acme: Any) -> None:
     ada.get(path)
     sent = {
         "string": "a",
-        "integer": "7",
+        "integer": "-9007199254740991",
         "boolean": "1",
         "date": "2024-01-31",
         "list": "x\ny",
         "tools": "axe",
     }
     named = {f"attributes__{key}": value for key, value in sent.items()}
+    ada.send(path, version=ada.hidden("version"), **{**named, "attributes__integer": "9007199254740992"})
+    assert "This must be from -9007199254740991 to 9007199254740991." in ada.text
     ada.send(path, version=ada.hidden("version"), **named)
     ada.follow()
-    for shown in ("String a", "Integer 7", "Boolean Yes", "Date 2024-01-31", "List x, y", "Tools axe"):
+    for shown in (
+        "String a",
+        "Integer -9007199254740991",
+        "Boolean Yes",
+        "Date 2024-01-31",
+        "List x, y",
+        "Tools axe",
+    ):
         assert shown in ada.text, shown

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from app.operations.organizations.settings import update_settings
 from app.portal.setting_texts import TOPICS
 from app.rules.organizations import settings as rules
 from app.rules.organizations.settings_table import SETTINGS, Boolean, Choice, Number, StringList
@@ -64,6 +65,14 @@ def test_text_in_number_field_shows_plain_error(ada: Any) -> None:
     _send(ada, "sign-in", _stored("sign-in") | {"authentication.password.min_length": "many"})
 
     assert "Enter a whole number" in ada.text and "integer" not in ada.text
+
+
+def test_duration_that_is_no_number_keeps_its_unit(ada: Any) -> None:
+    ada.get("/settings/sessions")
+    idle = "authentication.sessions.idle_timeout_seconds"
+    answer = _send(ada, "sessions", _stored("sessions"), **{idle: "1.5", f"{idle}.unit": "3600"})
+    [units] = re.findall(rf'<select[^>]* name="{idle}\.unit".*?</select>', answer.text, re.DOTALL)
+    assert re.findall(r'value="(\d+)" selected', units) == ["3600"]
 
 
 def test_page_with_durations_explains_shorter_ones(ada: Any) -> None:
@@ -155,6 +164,28 @@ def test_invalid_value_shows_error_and_keeps_input(
     assert _overrides(database) == {}
 
 
+def test_value_that_the_user_may_not_give_is_shown_at_its_field(
+    make: Any, acme: Any, portal_user: Any
+) -> None:
+    narrow = {"name": "Narrow", "permissions": ["organization:read", "settings:read", "settings:write"]}
+    values = {
+        "authentication": {"registration": {"mode": "open"}},
+        "user_permissions": {"roles": {"narrow": narrow}},
+    }
+    with make.app.app_context():
+        update_settings(make.system(acme), "acme", values)
+    nat = portal_user(acme, "narrow")
+    nat.get("/settings/registration")
+    changed = {
+        "authentication.registration.mode": "open",
+        "authentication.registration.default_roles": ["developer"],
+    }
+    answer = _send(nat, "registration", _stored("registration") | changed)
+    assert answer.status_code == 403 and "developer</textarea>" in answer.text
+    assert 'href="#authentication-registration-default_roles"' in answer.text
+    assert "Everyone who signs up would get the permission clients:read:own" in nat.text
+
+
 def test_preview_shows_impact_and_changes_nothing(make: Any, acme: Any, ada: Any, database: Any) -> None:
     ada.get("/settings/sessions")
     idle = "authentication.sessions.idle_timeout_seconds"
@@ -177,6 +208,10 @@ def test_concurrent_changes_are_merged_on_conflict_page(
     fresh = "authentication.sessions.reauthentication_seconds"
     _send(grace, "sessions", _stored("sessions"), **{idle: "3600"})
 
+    preview = _send(
+        ada, "sessions", _stored("sessions"), preview="1", save="", **{idle: "7200", fresh: "300"}
+    )
+    assert preview.status_code == 200
     answer = _send(ada, "sessions", _stored("sessions"), **{idle: "7200", fresh: "300"})
 
     assert answer.status_code == 409

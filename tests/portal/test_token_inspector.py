@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 from flask import Flask
+from sqlalchemy import update
 
+from app.extensions import db
 from app.models.grant import Grant
+from app.models.user import User
 from app.operations.clients.clients import update_client
 from app.operations.grants.grant_lists import revoke_grant
 from app.operations.organizations.settings import update_settings
@@ -192,6 +195,15 @@ def test_token_of_another_issuer_is_only_decoded(
     for audience in ([1, {}], 5, None, True, {"a": 1}):
         claims = {"iss": "https://accounts.example", "exp": 1e300, "aud": audience}
         assert "Another issuer" in inspect(grace, jwt_of(claims)), audience
+
+
+def test_time_beyond_the_calendar_of_the_reader_is_shown_as_a_number(app: Flask, grace: PortalUser) -> None:
+    """9999-12-31T23:59:59Z, which many products write for never, is in the year 10000 in Tokyo."""
+    with app.app_context():
+        db.session.execute(update(User).values(profile={"zoneinfo": "Asia/Tokyo"}))
+        db.session.commit()
+    token = jwt_of({"iss": "https://accounts.example", "exp": 253402300799})
+    assert "Expires 253402300799" in inspect(grace, token)
 
 
 @each("kind", sorted(set(KINDS) - {"at", "rt"}))

@@ -40,9 +40,9 @@ def test_large_file_is_previewed_and_imported(app: Flask, ada: Any, database: Da
     assert upload(ada, text) == 303
     ada.follow()
     assert "users.csv" in ada.text and "0 of 601 rows, 0%" in ada.text
-    assert ada.page.headers["Refresh"] == "3"
-    work(app)
     path = urlsplit(ada.page.request.path).path
+    assert ada.page.headers["Refresh"] == f"3; url={path}"
+    work(app)
     ada.get(path)
     assert "Refresh" not in ada.page.headers
     assert "Will be created 600" in ada.text and "Import 600 users" in ada.page.text
@@ -50,6 +50,8 @@ def test_large_file_is_previewed_and_imported(app: Flask, ada: Any, database: Da
     assert database.count("users") == 1
     ada.send(f"{path}/start")
     ada.follow()
+    again = ada.send(f"{path}/start")
+    assert (again.status_code, again.headers["Refresh"]) == (409, f"3; url={path}")
     work(app)
     ada.get(path)
     assert "Created 600" in ada.text and "Rejected 1" in ada.text
