@@ -169,7 +169,7 @@ class World:
         with self.app.app_context():
             update_settings(system, organization.slug, {"oauth": {"dynamic_registration": {"mode": "open"}}})
             store_registration(organization.id)
-            provider = store_identity_provider(system, dict(FIELDS)).public_id
+            provider = store_identity_provider(system, FIELDS).public_id
         own_client = register(http, organization).get_json()
         leak = [{"token": own_client["registration_access_token"]}]
         yield (
