@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -142,6 +145,21 @@ def test_blocked_secret_works_again_once_it_is_confirmed(app: Flask, make: Facto
     )
     assert run(app, "maintenance", "restore").exit_code == 0
     assert not mints(), "a later restore blocks it again"
+
+
+def test_receipt_that_cannot_be_written_is_printed(
+    app: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a full disk: what it says is known nowhere else."""
+    make.root()
+
+    def fail(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("app.cli.restore.os", SimpleNamespace(**{**vars(os), "open": fail}))
+    done = run(app, "maintenance", "restore")
+    assert done.exit_code == 0 and "The server can start" in done.stderr, done.output
+    assert "No space left on device. Keep this:\n{" in done.stdout and '"issued_before"' in done.stdout
 
 
 @pytest.mark.parametrize(
