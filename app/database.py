@@ -22,7 +22,7 @@ from typing import Any
 
 import MySQLdb
 from flask import Flask, has_app_context
-from sqlalchemy import event
+from sqlalchemy import NullPool, create_engine, event
 from sqlalchemy.engine import URL, Connection, Engine, ExceptionContext
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -359,6 +359,22 @@ def _turn(turns: Turns) -> Iterator[None]:
 def context() -> AbstractContextManager[object]:
     """Return Flask's application context, which sessions need; a new one unless one is pushed."""
     return nullcontext() if has_app_context() else application().app_context()
+
+
+def migration_engine(config: Config) -> Engine:
+    """Return the engine of migrations, whose statements may take any time: an index of a large table takes minutes."""
+    if config.is_sqlite:
+        return db.engine
+    engine = create_engine(
+        config.database_url,
+        poolclass=NullPool,
+        hide_parameters=True,
+        connect_args={"charset": "utf8mb4", "connect_timeout": 2},
+    )
+    FENCE.listen(engine)
+    event.listen(engine, "do_connect", _connect)
+    event.listen(engine, "connect", functools.partial(_prepare_mysql, config, False))
+    return engine
 
 
 def _engine_options(config: Config) -> dict[str, Any]:

@@ -25,7 +25,9 @@ from sqlalchemy.exc import OperationalError
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from app.config import UnsafeConfiguration, command_line
+from app.database import migration_engine
 from app.operations.maintenance.doctor import require_database
+from migrations import repeatable  # noqa: F401 - Alembic uses it from now on
 
 database = current_app.extensions["migrate"].db
 LOCK_SECONDS = 3600
@@ -56,7 +58,6 @@ def alone(connection: Connection) -> Iterator[None]:
     name = (
         f"gatehouse migration {hashlib.sha256(str(connection.engine.url.database).encode()).hexdigest()[:32]}"
     )
-    # A statement waits no longer than the connection's timeout for reading.
     deadline = time.monotonic() + LOCK_SECONDS
     while connection.exec_driver_sql("SELECT GET_LOCK(%s, 1)", (name,)).scalar() != 1:
         connection.commit()
@@ -78,9 +79,7 @@ def run_online() -> None:
         require_database()
     except UnsafeConfiguration as refusal:
         raise SystemExit(str(refusal)) from None
-    # A connection of its own kind: no statement limit, since an index build may take long.
-    engine = database.engine
-    with engine.connect() as connection:
+    with migration_engine(current_app.config["GATEHOUSE"]).connect() as connection:
         is_sqlite = connection.dialect.name == "sqlite"
         if is_sqlite:
             connection.connection.dbapi_connection.execute("PRAGMA foreign_keys = OFF")
@@ -93,7 +92,13 @@ def run_online() -> None:
                 run(connection)
                 connection.commit()
         except OperationalError as error:
-            if error.orig is None or error.orig.args[0] != ER.TABLEACCESS_DENIED_ERROR:
+            code = None if error.orig is None else error.orig.args[0]
+            if code == ER.LOCK_WAIT_TIMEOUT:
+                raise SystemExit(
+                    f"A long transaction locks a table: {error.orig}. Type this again, and the migrations go on where "
+                    f"they stopped: {command_line('db upgrade')}"
+                ) from None
+            if code != ER.TABLEACCESS_DENIED_ERROR:
                 raise
             raise SystemExit(
                 f"The schema is not up to date, and the account of DATABASE_URL may not change it: {error.orig}. Type "

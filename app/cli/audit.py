@@ -85,7 +85,7 @@ def _messages(line: str) -> Iterator[str]:
     start = line.find("{")
     try:
         record = json.loads(line[start:]) if start >= 0 else None
-    except ValueError:
+    except (ValueError, RecursionError):
         record = None
     if not isinstance(record, dict):
         yield line.strip()

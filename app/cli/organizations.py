@@ -268,7 +268,11 @@ def receive_command() -> None:
 
 def _secret(file: Path | None, *, confirm: bool = False) -> str:
     if file is not None:
-        return file.read_text().split("\n", 1)[0]
+        try:
+            return file.read_text(encoding="utf-8").split("\n", 1)[0]
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            raise click.ClickException(f"{file} cannot be read: {reason}") from error
     passphrase: str = click.prompt("Passphrase", hide_input=True, confirmation_prompt=confirm, err=True)
     return passphrase
 

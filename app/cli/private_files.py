@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,11 +24,13 @@ def open_private(path: str, flags: int) -> int:
 def replaced_privately(path: Path) -> Iterator[BinaryIO]:
     """Write a private file beside ``path``, and give it that name once it is complete.
 
-    An existing file may be the only copy until then. Raises OSError.
+    An existing file may be the only copy until then. Of two commands that write it at once, the last one wins. Raises
+    OSError, also if there is something else than a file, such as a terminal.
     """
-    unfinished = path.with_name(f"{path.name}.part")
-    # One that exists may belong to another user, be readable for others, or be a link.
-    unfinished.unlink(missing_ok=True)
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    unfinished = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as stream:

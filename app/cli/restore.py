@@ -74,7 +74,7 @@ def restore_command(exports: tuple[Path, ...], secrets: str, passwords: str) -> 
     print_report(report)
     for email, link in report.links.items():
         click.echo(f"New password of {email}: {link or 'the link was sent by email'}")
-    click.echo(f"Receipt: {_write_receipt(report)}")
+    _write_receipt(report)
     click.echo(
         f"Everything issued before {report.at:%Y-%m-%dT%H:%M:%SZ} is invalid in {report.organizations} organizations. "
         "The server can start.",
@@ -129,9 +129,14 @@ def print_report(report: RestoreReport) -> None:
             click.echo(f"{title}: {line}")
 
 
-def _write_receipt(report: RestoreReport) -> Path:
-    path = current().instance / f"restore-{report.epoch}.json"
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        json.dump(report.to_json(), file, indent=2)
-    return path
+def _write_receipt(report: RestoreReport) -> None:
+    """Write the receipt into the instance folder and print its path, or print it if that fails: the restore is done."""
+    path, text = current().instance / f"restore-{report.epoch}.json", json.dumps(report.to_json(), indent=2)
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        click.echo(f"The receipt cannot be written to {path}: {error.strerror}. Keep this:\n{text}")
+    else:
+        click.echo(f"Receipt: {path}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -161,6 +162,11 @@ def import_command(
 
     Exit status 1 when rows were rejected.
     """
+    path = report or file.with_name(f"{file.name}.refused.csv")
+    if path.resolve() == file.resolve():
+        raise click.BadParameter(
+            "It would replace the imported file. Use another one.", param_hint="--report"
+        )
     actor = operator(organization)
     begun = import_uploads.find_interrupted(actor, _digest(file))
     if begun is not None and not resume:
@@ -174,12 +180,20 @@ def import_command(
     meter.end()
     _print_result(ended)
     if ended.refused:
-        path = report or file.with_name(f"{file.name}.refused.csv")
-        with open(path, "w", encoding="utf-8", newline="", opener=open_private) as out:
-            out.writelines(import_records.refusal_report(actor, ended.public_id))
-        click.echo(f"Rejected rows, with the reasons: {path}")
+        _write_report(path, import_records.refusal_report(actor, ended.public_id))
     if ended.refused or ended.failure:
         raise SystemExit(1)
+
+
+def _write_report(path: Path, lines: Iterator[str]) -> None:
+    try:
+        with open(path, "w", encoding="utf-8", newline="", opener=open_private) as out:
+            out.writelines(lines)
+    except OSError as error:
+        raise click.ClickException(
+            f"{path} cannot be written: {error.strerror}. The portal has the rejected rows for a week: Users, Import."
+        ) from error
+    click.echo(f"Rejected rows, with the reasons: {path}")
 
 
 def _upload(actor: Actor, file: Path, file_format: str, on_existing: str, dry_run: bool) -> ImportRecord:

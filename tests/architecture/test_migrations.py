@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,8 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from flask_migrate import downgrade, upgrade
-from sqlalchemy import MetaData, Table, inspect, select
+from sqlalchemy import Engine, MetaData, Table, event, inspect, select
+from sqlalchemy.exc import OperationalError
 
 from app import config, create_app
 from app.extensions import db
@@ -166,6 +169,67 @@ def test_migrations_can_be_reversed_and_repeated(stage: Stage) -> None:
     assert tables() <= {"alembic_version"}
     upgrade()
     assert tables() == first
+
+
+class Killed(BaseException):
+    """The process ends before a statement."""
+
+
+@contextmanager
+def killed_after(changes: int) -> Iterator[None]:
+    """End what changes the schema after so many statements that do."""
+    left = iter(range(changes))
+
+    def count(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if statement.lstrip().startswith(("CREATE", "ALTER", "DROP")) and next(left, None) is None:
+            raise Killed
+
+    event.listen(Engine, "before_cursor_execute", count)
+    try:
+        with pytest.raises(Killed):
+            yield
+    finally:
+        event.remove(Engine, "before_cursor_execute", count)
+        db.engine.dispose()
+
+
+def test_interrupted_migration_goes_on(stage: Stage) -> None:
+    """MariaDB commits each change of the schema: tables, columns and indexes, added and dropped."""
+    for revision, changes in (("0030", 1), ("0046", 1), ("0046", 3), ("0046", 5)):
+        stage.start_at(revision)
+        with killed_after(changes):
+            upgrade()
+        upgrade()
+        assert list_missing_columns() == ()
+    with killed_after(5):
+        downgrade(revision="0046")
+    downgrade(revision="0046")
+    assert "provisioning_tokens" not in tables()
+
+
+def test_migration_may_take_longer_than_a_request(stage: Stage, instance: Path) -> None:
+    """On MariaDB it waits for a transaction that reads the table, and then builds an index."""
+    stage.start_at("0047")
+    hurried = environment(stage.database, instance, BASE_URL) | {"GATEHOUSE_DATABASE_TIMEOUT": "1"}
+    app = create_app(config.load(hurried))
+    with db.engine.connect().execution_options(read_only=True) as reading, app.app_context():
+        reading.exec_driver_sql("SELECT 1 FROM clients").all()
+        waiting = threading.Timer(1.8, reading.rollback)
+        waiting.start()
+        upgrade()
+        waiting.join()
+
+
+def test_table_with_rows_is_not_taken_for_that_of_a_migration(stage: Stage) -> None:
+    """It is left of the database that a backup was restored over."""
+    stage.start_at("0046")
+    with db.engine.begin() as connection:
+        connection.exec_driver_sql(
+            "CREATE TABLE provisioning_tokens (organization_id INT PRIMARY KEY, id INT)"
+        )
+        connection.exec_driver_sql("INSERT INTO provisioning_tokens VALUES (1, 1)")
+    with pytest.raises(OperationalError, match="exists"):
+        upgrade()
 
 
 def columns() -> dict[tuple[str, str], bool]:

@@ -64,7 +64,8 @@ def test_checkpoints_from_a_log_are_compared_with_the_chains(
     assert forged.exit_code == 0 and "0 checkpoints, 0 do not match" in forged.output
     line = json.dumps({"logger": "gatehouse.audit", "message": wrong})
     lines = f"{wrong}\nweb-1 | {line}\n{json.dumps({'log': line})}\n"
-    log.write_bytes(b"\xff another program's line\n" + lines.encode())
+    nested = '{"a":' * 100_000
+    log.write_bytes(b"\xff another program's line\n" + f"{nested}\n{lines}".encode())
     bad = runner.invoke(args=["audit", "verify", "--checkpoints", str(log)])
     assert bad.exit_code == 1 and "differs from the checkpoint" in bad.output
     assert "3 checkpoints, 3 do not match" in bad.output

@@ -13,6 +13,7 @@ import pytest
 from flask import Flask
 
 from app.cli import organizations as commands
+from app.cli.private_files import replaced_privately
 from app.operations.maintenance import isolation, move
 from tests.cli.test_commands import run
 from tests.factories import Factory
@@ -76,11 +77,10 @@ def test_failed_export_keeps_the_old_file(app: Flask, make: Factory, tmp_path: P
 def test_unfinished_export_is_private_and_removed(
     app: Flask, make: Factory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """KY-7: neither the mode of an older file nor the target of a link is used."""
+    """KY-7."""
     make.root()
-    words, other = tmp_path / "passphrase", tmp_path / "other"
+    words, file = tmp_path / "passphrase", tmp_path / "acme.gatehouse"
     words.write_text(PASSPHRASE)
-    file, unfinished = tmp_path / "acme.gatehouse", tmp_path / "acme.gatehouse.part"
     modes: list[int] = []
 
     def export(_actor: Any, _slug: str, stream: Any, _passphrase: str, **_options: Any) -> None:
@@ -89,16 +89,26 @@ def test_unfinished_export_is_private_and_removed(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(commands, "export_organization", export)
-    for is_link in (False, True):
-        if is_link:
-            unfinished.symlink_to(other)
-        else:
-            unfinished.write_bytes(b"")
-            unfinished.chmod(0o644)
-        result = run(app, "organizations", "export", "acme", str(file), "--passphrase-file", str(words))
-        assert result.exit_code == 1 and "No space left" in result.output
-        assert list(tmp_path.iterdir()) == [words]
-    assert modes == [0o600, 0o600]
+    result = run(app, "organizations", "export", "acme", str(file), "--passphrase-file", str(words))
+    assert result.exit_code == 1 and "No space left" in result.output
+    assert list(tmp_path.iterdir()) == [words] and modes == [0o600]
+    os.mkfifo(file)
+    result = run(app, "organizations", "export", "acme", str(file), "--passphrase-file", str(words))
+    assert result.exit_code == 1 and "not a regular file" in result.output and file.is_fifo()
+    words.write_bytes(b"\xff")
+    result = run(app, "organizations", "export", "acme", str(file), "--passphrase-file", str(words))
+    assert result.exit_code == 1 and f"{words} cannot be read: it is not UTF-8" in result.output
+
+
+def test_two_exports_to_one_file_are_both_complete(tmp_path: Path) -> None:
+    file = tmp_path / "acme.gatehouse"
+    with replaced_privately(file) as first:
+        first.write(b"fir")
+        with replaced_privately(file) as second:
+            second.write(b"second")
+        assert file.read_bytes() == b"second"
+        first.write(b"st")
+    assert file.read_bytes() == b"first" and list(tmp_path.iterdir()) == [file]
 
 
 @pytest.mark.parametrize(
@@ -110,6 +120,7 @@ def test_unfinished_export_is_private_and_removed(
         (" ", "is empty"),
         (f"{sys.executable} -c 1", "does not answer"),
         ("true", "does not answer"),
+        ("cat", "not the answer of a receiver"),
     ],
 )
 def test_receiver_that_cannot_be_started_is_reported(

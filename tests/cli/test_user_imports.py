@@ -78,6 +78,17 @@ def test_rejected_rows_can_be_fixed_in_the_report_and_imported(app: Flask, folde
     assert bring_in(app, report)[:2] == (0, "created 1, updated 0, skipped 0, rejected 0 of 1 rows\n")
 
 
+def test_report_that_cannot_be_written_is_told(app: Flask, folder: Path) -> None:
+    file = folder / "users.csv"
+    file.write_text("email\nnobody\n")
+    code, said, told = bring_in(app, file, "--report", str(folder))
+    assert code == 2 and "is a directory" in told
+    code, said, told = bring_in(app, file, "--report", str(folder / "no" / "report.csv"))
+    assert code == 1 and "rejected 1 of 1" in said and "cannot be written: No such file" in told
+    code, said, told = bring_in(app, file, "--report", str(folder / "." / "users.csv"))
+    assert code == 2 and "would replace" in told and file.read_text() == "email\nnobody\n"
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

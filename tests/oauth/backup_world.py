@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
+from app.extensions import db
+from app.models.user import Registration
 from app.operations.authorization.connected_apps import list_user_consents, withdraw_user_consent
 from app.operations.authorization.consents import store_consent
 from app.operations.clients.access_decisions import withdraw_access
@@ -24,6 +27,12 @@ from app.operations.directory.lookups import (
     find_client,
 )
 from app.operations.organizations.administrators import list_administrators, remove_administrator
+from app.operations.organizations.settings import update_settings
+from app.operations.sign_in.identity_providers import (
+    get_identity_provider,
+    store_identity_provider,
+    update_identity_provider,
+)
 from app.operations.sign_in.password_sign_in import sign_in
 from app.operations.sign_in.second_factors import (
     create_recovery_codes,
@@ -31,6 +40,7 @@ from app.operations.sign_in.second_factors import (
 )
 from app.operations.sign_in.sessions import find_session
 from app.operations.sign_in.sign_in import SignedIn
+from app.operations.store import clock
 from app.operations.store.checkpoints import advance
 from app.operations.store.rows import PageRequest
 from app.operations.store.transactions import transaction
@@ -45,14 +55,18 @@ from app.operations.users.groups import (
 )
 from app.operations.users.invitations import accept_invitation, create_invitation, find_invitation
 from app.operations.users.password_resets import find_reset, issue_reset_link, reset_password
+from app.operations.users.registrations import list_registrations, reject_registration
 from app.operations.users.user_changes import end_user_sessions
 from app.operations.users.users import disable_user
 from app.rules.errors import DomainError
+from app.rules.identifiers import digest, new_id
 from tests.factories import Factory, MadeClient, MadeUser, bearer_header
 from tests.oauth.conftest import SCOPES, Flow, location
 from tests.oauth.device import Device
+from tests.scim.conftest import FIELDS
 from tests.support.applications import forget
 from tests.support.databases import Database
+from tests.support.registering import own, register
 
 NEW_PASSWORD = "an entirely new long sentence"
 
@@ -146,7 +160,37 @@ class World:
             given = list_client_access(system, filters={"client_id": paid.client_id})
             return given.items[0].public_id
 
+        yield from self._registration_cases()
         yield "client access", Case(lambda: withdraw_access(system, access()), lambda: mints(paid))
+
+    def _registration_cases(self) -> Iterator[tuple[str, Case]]:
+        """A client that manages itself, a user who waits for an administrator, and an identity provider."""
+        http, system, organization = self.flow.http, self.system, self.organization
+        with self.app.app_context():
+            update_settings(system, organization.slug, {"oauth": {"dynamic_registration": {"mode": "open"}}})
+            store_registration(organization.id)
+            provider = store_identity_provider(system, FIELDS).public_id
+        own_client = register(http, organization).get_json()
+        leak = [{"token": own_client["registration_access_token"]}]
+        yield (
+            "registration access token",
+            Case(
+                lambda: http.post("/leak-reports", json=leak),
+                lambda: own(http, own_client, "GET").status_code == 200,
+            ),
+        )
+
+        def waiting() -> list[str]:
+            return [each.public_id for each in list_registrations(system).items]
+
+        yield "registration", Case(lambda: reject_registration(system, waiting()[0]), lambda: bool(waiting()))
+        yield (
+            "identity provider",
+            Case(
+                lambda: update_identity_provider(system, provider, {"status": "disabled"}),
+                lambda: get_identity_provider(system, provider).is_enabled,
+            ),
+        )
 
     def _token_cases(self) -> Iterator[tuple[str, Case]]:
         flow, make = self.flow, self.make
@@ -279,6 +323,25 @@ class World:
         )
         yield "group", Case(lambda: delete_group(system, slug, dissolved), lambda: dissolved in groups())
         yield "app role", Case(lambda: remove_app_role(system, app.client_id, given), is_assigned)
+
+
+@transaction
+def store_registration(organization_id: str) -> None:
+    """Let a user wait for an administrator who approves the registration."""
+    now = clock.now()
+    row = Registration(
+        organization_id=organization_id,
+        id=new_id(),
+        digest=digest("link"),
+        email="waiting@acme.example",
+        email_canonical="waiting@acme.example",
+        name="Waiting",
+        password_hash="hash",
+        is_mailed=False,
+        created_at=now,
+        expires_at=now + timedelta(days=7),
+    )
+    db.session.add(row)
 
 
 def once(use: Callable[[], bool]) -> Case:

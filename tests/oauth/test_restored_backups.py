@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -58,6 +61,10 @@ def world(flow: Flow, make: Factory, database: Database, tmp_path: Path) -> Worl
     return World(flow, make, database, tmp_path)
 
 
+# Withdrawn consents and removed roles are only known from an export.
+KNOWN_FROM_EXPORTS = {"consent", "role", "membership", "group", "app role", "identity provider"}
+
+
 @pytest.mark.parametrize("by_export", [False, True], ids=["cutoffs", "audit export"])
 def test_restored_backup_revives_nothing(world: World, by_export: bool) -> None:
     """BK-2: everything works in the backup, nothing after its end, and nothing in the restored database."""
@@ -71,14 +78,13 @@ def test_restored_backup_revives_nothing(world: World, by_export: bool) -> None:
     done = run(world.app, "maintenance", "restore", *options)
     assert done.exit_code == 0, done.output
     forget(world.app)
-    # Withdrawn consents and removed roles are only known from an export.
-    assert world.alive() == (set() if by_export else {"consent", "role", "membership", "group", "app role"})
+    assert world.alive() == (set() if by_export else KNOWN_FROM_EXPORTS)
     [(event,)] = world.database.query(
         "SELECT after FROM audit_events WHERE CAST(action AS CHAR) = 'instance.restored'"
     )
     receipt = json.loads(Path(done.stdout.split("Receipt: ")[1].strip()).read_text())
     assert json.loads(event)["epoch"] == receipt["epoch"]
-    assert len(receipt["ended_again"]) == (13 if by_export else 0), receipt
+    assert len(receipt["ended_again"]) == (14 if by_export else 0), receipt
 
 
 def test_older_database_is_not_served_without_the_command(world: World) -> None:
@@ -139,6 +145,21 @@ def test_blocked_secret_works_again_once_it_is_confirmed(app: Flask, make: Facto
     )
     assert run(app, "maintenance", "restore").exit_code == 0
     assert not mints(), "a later restore blocks it again"
+
+
+def test_receipt_that_cannot_be_written_is_printed(
+    app: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a full disk: what it says is known nowhere else."""
+    make.root()
+
+    def fail(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("app.cli.restore.os", SimpleNamespace(**{**vars(os), "open": fail}))
+    done = run(app, "maintenance", "restore")
+    assert done.exit_code == 0 and "The server can start" in done.stderr, done.output
+    assert "No space left on device. Keep this:\n{" in done.stdout and '"issued_before"' in done.stdout
 
 
 @pytest.mark.parametrize(

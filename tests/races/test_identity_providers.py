@@ -4,20 +4,28 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import ExitStack
+from itertools import count
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from flask import Flask
 
-from app.operations.sign_in.identity_providers import create_identity_provider
+from app.operations.sign_in import identity_providers
+from app.operations.sign_in.identity_providers import (
+    create_identity_provider,
+    read_client_secret,
+    update_identity_provider,
+)
 from app.operations.sign_in.provider_answers import ProviderAnswer
 from app.operations.sign_in.sign_in import Browser
+from app.operations.store.transactions import OutdatedRead
 from app.operations.users.provider_sign_in import (
     begin_provider_sign_in,
     complete_provider_sign_in,
 )
 from app.rules.actor import Actor
 from tests.factories import Factory
+from tests.scim.conftest import FIELDS
 from tests.support.databases import Database
 from tests.support.https_server import reaching
 from tests.support.identity_provider import identity_provider
@@ -65,6 +73,27 @@ def test_person_who_signs_in_many_times_at_once_is_one_user(
         assert found["SignedIn"] == CROWD, found
         assert database.count("users") == database.count("linked_identities") == 1
         assert database.count("sessions") == CROWD
+
+
+@pytest.mark.either
+def test_transaction_that_is_repeated_stores_the_client_secret(
+    app: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a deadlock or a lost connection."""
+    turns = count()
+
+    def fail_first(organization_id: str) -> None:
+        if next(turns) % 2 == 0:
+            raise OutdatedRead
+
+    monkeypatch.setattr(identity_providers, "_invalidate", fail_first)
+    with app.app_context():
+        actor = make.actor(make.organization())
+        provider = identity_providers.store_identity_provider(actor, FIELDS)
+        assert read_client_secret(provider) == FIELDS["client_secret"]
+        _, changed = update_identity_provider(actor, provider.public_id, {"client_secret": "the next"})
+        assert (changed, read_client_secret(provider)) == (("client_secret",), "the next")
+    assert next(turns) == 4
 
 
 class _Slots:

@@ -80,6 +80,13 @@ def test_attributes_are_stored_and_returned(directory: Directory) -> None:
     assert few.keys() == {"schemas", "id", "userName", "name"} and few["name"] == {"givenName": "Grace"}
 
 
+def test_locale_with_underscore_and_long_names_are_stored(directory: Directory) -> None:
+    names = {"givenName": "Grace" * 12, "familyName": "Hopper" * 10}
+    created = directory.create("grace@acme.example", locale="en_US", name=names)
+    assert created["locale"] == "en-US"
+    assert created["displayName"] == f"{names['givenName']} {names['familyName']}"[:100]
+
+
 def test_custom_attributes_take_what_they_are_named_after(directory: Directory) -> None:
     """Only texts, and a required one may come from elsewhere."""
     directory.define_attributes(
@@ -267,6 +274,25 @@ def test_deactivation_and_another_email_end_sessions(directory: Directory, make:
         make.sign_in(user)
         directory.patch(f"/Users/{user.public_id}", operation)
         assert not [row for row in directory.rows(Session) if row.user_id == user.id]
+
+
+def test_provider_finds_a_user_whose_email_was_changed_here(directory: Directory) -> None:
+    """By the userName that it knows, or it would create another user."""
+    created = directory.create("Grace@acme.example")
+    with directory.app.app_context():
+        update_user(directory.admin, created["id"], {"email": "hopper@acme.example"})
+        update_user(directory.admin, created["id"], {"email": "admiral@acme.example"})
+    (found,) = directory.send("GET", '/Users?filter=userName eq "Grace@acme.example"')["Resources"]
+    assert (found["id"], found["userName"]) == (created["id"], "grace@acme.example")
+    assert found["emails"][0]["value"] == "admiral@acme.example"
+    directory.create("grace@acme.example", status=409)
+    # The provider changes the email: that is the name again.
+    changed = directory.send("PUT", f"/Users/{created['id']}", {"userName": "grace@acme.example"})
+    assert changed["emails"][0]["value"] == "admiral@acme.example"
+    emails = [{"value": "navy@acme.example"}]
+    body = {"userName": "navy@acme.example", "emails": emails}
+    directory.send("PUT", f"/Users/{created['id']}", body)
+    assert user_of(directory, created).user_name is None
 
 
 def test_deleted_user_is_erased_and_their_names_are_free(directory: Directory) -> None:

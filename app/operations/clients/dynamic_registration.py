@@ -160,10 +160,10 @@ def authenticate_registrar(actor: Actor, client_id: str, access_token: str | Non
             .where(ClientRegistration.organization_id == here, ClientRegistration.id == named[1])
         ).first()
         organization = get_organization_by_id(here)
-        # After a restore the token is as old as its client. Nobody can confirm it, so such a client registers again.
+        # The token is as old as its client. Nobody can confirm it after a restore, so such a client registers again.
         if (
             row is not None
-            and not organization.blocks_secret(row.created_at, None)
+            and not organization.is_before_restore(row.created_at)
             and hmac.compare_digest(row.access_digest or b"", digest(token))
         ):
             # A disabled client must not remove its traces or prepare for being enabled again.

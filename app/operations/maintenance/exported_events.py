@@ -30,7 +30,7 @@ from app.operations.directory.lookups import (
 )
 from app.operations.organizations.administrators import remove_administrator
 from app.operations.organizations.organizations import delete_organization, update_organization
-from app.operations.sign_in.identity_providers import delete_identity_provider
+from app.operations.sign_in.identity_providers import delete_identity_provider, update_identity_provider
 from app.operations.sign_in.linked_identities import unlink_user_identity
 from app.operations.store import audit, clock
 from app.operations.store.transactions import count_changed, read, transaction
@@ -44,6 +44,7 @@ from app.rules.actor import Actor
 from app.rules.clients.client_types import BLOCKED, REVIEW
 from app.rules.errors import DomainError, InvalidInput, NotFound, OrganizationMoving
 from app.rules.identifiers import parse_client_id, parse_public_id
+from app.rules.sign_in.identity_providers import DISABLED as DISABLED_PROVIDER
 
 RESTORE = "restore"
 # Fields of a client that may have taken its access away.
@@ -244,6 +245,7 @@ def _is_to_review(event: ExportedEvent) -> bool:
     return (
         event.action in _TO_REVIEW
         or (event.action == "client.updated" and not event.after.keys() <= _ACCESS_FIELDS)
+        or (event.action == "identity_provider.updated" and event.after.keys() != {"status"})
         or (event.action == "user.updated" and "email" in event.after)
     )
 
@@ -253,6 +255,13 @@ def _block_client(actor: Actor, event: ExportedEvent) -> bool:
     changed = {name: event.after.get(name) for name in _ACCESS_FIELDS}
     ended = {name: value for name, value in changed.items() if value in {DISABLED, BLOCKED, REVIEW}}
     return bool(ended and update_client(actor, event.target, ended).changed)
+
+
+def _disable_provider(actor: Actor, event: ExportedEvent) -> bool:
+    """Disable the identity provider, unless that was undone later."""
+    if event.after.get("status") != DISABLED_PROVIDER:
+        return False
+    return bool(update_identity_provider(actor, event.target, {"status": DISABLED_PROVIDER})[1])
 
 
 def _withdraw_access(actor: Actor, event: ExportedEvent) -> bool:
@@ -355,6 +364,7 @@ _HANDLERS: Mapping[str, Callable[[Actor, ExportedEvent], object]] = {
     "identity.unlinked": lambda actor, event: unlink_user_identity(
         actor, event.target, str(event.before["identity"])
     ),
+    "identity_provider.updated": _disable_provider,
     "identity_provider.deleted": lambda actor, event: delete_identity_provider(actor, event.target),
     "second_factors.reset": lambda actor, event: reset_user_factors(actor, event.target),
     "signing_key.removed": _replace_keys,
@@ -374,8 +384,7 @@ _TO_REVIEW = frozenset(
     (
         "settings.updated", "resource.updated", "resource.deleted", "scope.deleted", "scope.updated",
         "user.email_changed", "second_factor.removed", "second_factors.ended", "webhook.updated", "webhook.deleted",
-        "webhook.secret_rotated", "secret.leak_reported", "instance.ceilings_updated", "identity_provider.updated",
-        "group.updated",
+        "webhook.secret_rotated", "secret.leak_reported", "instance.ceilings_updated", "group.updated",
     )
 )  # fmt: skip
 RELEVANT_ACTIONS = _HANDLERS.keys() | _CANCELS.keys() | _TO_REVIEW | {"user.updated"}

@@ -66,6 +66,8 @@ class Peer:
             answer = json.loads(self._reader.readline())
         except (OSError, ValueError) as error:
             raise MoveFailed("The receiver does not answer. Its messages are above.") from error
+        if not isinstance(answer, dict) or not answer.keys() & {"error", "result"}:
+            raise MoveFailed("This is not the answer of a receiver. Check --via.")
         if "error" in answer:
             raise MoveFailed(f"The receiver: {answer['error']}")
         return answer["result"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -46,6 +47,7 @@ from app.rules.filters import Filters, choice_filter, read_filters, sort_filter
 from app.rules.identifiers import new_routing_key
 from app.rules.languages.translation import lazy_gettext
 from app.rules.organizations.organizations import (
+    OrganizationPlan,
     parse_new_organization,
     parse_organization_changes,
     slug_candidates,
@@ -203,27 +205,34 @@ def create_organization(actor: Actor, fields: Mapping[str, Any]) -> CreatedOrgan
     wanted = parse_new_organization(fields, current_limits())
     require_changeable(actor, overridden_paths(wanted.overrides), field_prefix="settings.")
     slugs = [wanted.slug] if wanted.slug_was_chosen else slug_candidates(wanted.slug)
-    free = [slug for slug in slugs if not is_slug_taken(slug)]
-    if not free:
-        raise slug_taken_error(wanted.slug)
-    organization_id = insert_organization(
-        actor, slug=free[0], name=wanted.name, is_root=False, overrides=wanted.overrides
-    )
+    slug, organization_id = _insert_with_free_slug(actor, slugs, wanted)
     audit.record(
         actor,
         "organization.created",
         "organization",
-        free[0],
+        slug,
         after={"name": wanted.name, "settings": wanted.overrides},
     )
     invitation = None
     if wanted.admin_email is not None:
         inside = actor.acting_in(organization_id, actor.permissions)
         invitation = create_invitation(
-            inside, free[0], email=wanted.admin_email, name=wanted.admin_name, role="admin"
+            inside, slug, email=wanted.admin_email, name=wanted.admin_name, role="admin"
         )
     shares_name = count_rows(_others_of_same_name(organization_id, wanted.name), 1) > 0
     return CreatedOrganization(_record(_row(Organization.id == organization_id)), invitation, shares_name)
+
+
+def _insert_with_free_slug(actor: Actor, slugs: Sequence[str], wanted: OrganizationPlan) -> tuple[str, str]:
+    """Insert the organization with the first of the slugs that is free, and return the slug and the routing key."""
+    for slug in slugs:
+        # Another request may take it meanwhile.
+        with suppress(SlugTaken):
+            if not is_slug_taken(slug):
+                return slug, insert_organization(
+                    actor, slug=slug, name=wanted.name, overrides=wanted.overrides
+                )
+    raise slug_taken_error(slugs[0])
 
 
 def _others_of_same_name(organization_id: str, name: str) -> Select[Any]:

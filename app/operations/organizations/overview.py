@@ -163,7 +163,10 @@ _STATE = CompiledQuery(
         )
         .label("has_tokens"),
         _count(
-            select(RoleAssignment.id).where(_here(RoleAssignment), RoleAssignment.role != MEMBER), 2
+            select(RoleAssignment.user_id)
+            .where(_here(RoleAssignment), RoleAssignment.role != MEMBER)
+            .distinct(),
+            2,
         ).label("administrators"),
         # The invitation that an administrator came by is used: only open ones are for a colleague.
         exists()

@@ -218,7 +218,7 @@ def create_identity_provider(actor: Actor, sent: Mapping[str, Any]) -> IdentityP
 
 
 @transaction
-def store_identity_provider(actor: Actor, values: dict[str, Any]) -> IdentityProviderRecord:
+def store_identity_provider(actor: Actor, values: Mapping[str, Any]) -> IdentityProviderRecord:
     """Store a provider with validated values, without reading its metadata.
 
     The caller checks permissions. Raises Conflict as ``create_identity_provider`` does. Audit:
@@ -238,8 +238,8 @@ def store_identity_provider(actor: Actor, values: dict[str, Any]) -> IdentityPro
     row = IdentityProvider(
         organization_id=actor.organization_id,
         id=row_id,
-        sealed_secret=_seal(actor.organization_id, row_id, values.pop("client_secret")),
-        **values,
+        sealed_secret=_seal(actor.organization_id, row_id, values["client_secret"]),
+        **{name: value for name, value in values.items() if name != "client_secret"},
         version=1,
         created_at=now,
         created_by=actor.author,
@@ -273,13 +273,15 @@ def update_identity_provider(
 
 @transaction
 def _update(
-    actor: Actor, provider_id: str, values: dict[str, Any], expected_version: ExpectedVersion
+    actor: Actor, provider_id: str, sent: Mapping[str, Any], expected_version: ExpectedVersion
 ) -> tuple[IdentityProviderRecord, tuple[str, ...]]:
     # Locked by its key, as where it is deleted: MariaDB may look for the row to update by another index.
     row = _get_row(actor, provider_id, hold=True)
     require_version(row.version, expected_version)
-    secret = values.pop("client_secret", None)
-    values = {name: value for name, value in values.items() if getattr(row, name) != value}
+    secret = sent.get("client_secret")
+    values = {
+        name: value for name, value in sent.items() if name != "client_secret" and getattr(row, name) != value
+    }
     if "slug" in values:
         raise InvalidInput("The name in URLs can't be changed.", field="slug", code="read_only")
     if not values and secret is None:

@@ -6,6 +6,7 @@ no difference.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from uuid import UUID
 
@@ -35,7 +36,7 @@ from app.rules.errors import Conflict, Forbidden, InvalidInput
 from app.rules.identifiers import EMAIL_VERIFICATION
 from app.rules.mail.email_addresses import canonical_email, is_email
 from app.rules.sign_in.passwords import Lockout
-from app.rules.users.profile import is_domain_allowed
+from app.rules.users.profile import MAX_USER_NAME_BYTES, is_domain_allowed
 
 VERIFICATION_LINK_LIFETIME = timedelta(days=1)
 MAX_EMAILS_PER_HOUR = 3
@@ -85,15 +86,36 @@ def on_email_changed(
 ) -> dict[str, int]:
     """End the user's sessions except ``keep``, revoke their grants (SS-6), and notify the old email.
 
+    A provider that manages the user still finds them by the old email, unless it changed the email itself.
     Call it in the transaction that audits the change. Returns the counts for its event.
     """
     # The old mailbox may belong to someone else by now, and links sent there must not set the password.
     account_links.revoke_links(actor.organization_id, user_id)
+    if actor.provider_id is None:
+        _keep_user_name(actor.organization_id, user_id, old)
     ended = end_access_of_user(actor, user_id, reason="email_changed", keep=keep)
     by_themselves = actor.user_id == user_id
     notice: Notice = "email_changed" if by_themselves else "email_changed_by_administrator"
     notify_user(actor, user_id, notice, to=old, new=new)
     return ended
+
+
+def _keep_user_name(organization_id: str, user_id: UUID, email: str) -> None:
+    """Store the email as the name by which the user's provider knows them, if it has given no other.
+
+    The provider would not find the user any more, and create another. A user whom it calls so keeps the name.
+    """
+    name = email.lower()
+    if len(name.encode()) > MAX_USER_NAME_BYTES:
+        return
+    with suppress(Conflict), savepoint(on_duplicate=Conflict(name)):
+        update_user_row(
+            organization_id,
+            user_id,
+            User.provisioned_by.is_not(None),
+            User.user_name.is_(None),
+            user_name=name,
+        )
 
 
 def can_verify_emails() -> bool:

@@ -32,10 +32,10 @@ from app.rules.directory.attributes import STRING, attributes_of, current_values
 from app.rules.errors import Conflict, FieldError, Forbidden, InvalidInput, NotFound
 from app.rules.identifiers import public_id
 from app.rules.mail.email_addresses import canonical_email
+from app.rules.users.profile import MAX_USER_NAME_BYTES
 from app.rules.versions import ExpectedVersion
 
 MAX_EXTERNAL_ID_LENGTH = 255
-MAX_USER_NAME_LENGTH = 320
 _MANAGED = ("provisioned_by", "external_id", "user_name")
 
 
@@ -251,8 +251,8 @@ def _manage(actor: Actor, user: UserSnapshot, external_id: str | None, user_name
     """Store whose user this is, and the provider's names. Audit: ``user.updated``, if that is something else."""
     check_external_id(external_id)
     name = None if canonical_email(user_name) == user.email_canonical else user_name.lower()
-    if name is not None and len(name.encode()) > MAX_USER_NAME_LENGTH:
-        message = f"Use at most {MAX_USER_NAME_LENGTH} bytes."
+    if name is not None and len(name.encode()) > MAX_USER_NAME_BYTES:
+        message = f"Use at most {MAX_USER_NAME_BYTES} bytes."
         raise InvalidInput.of([FieldError("userName", "too_long", message)])
     columns = (User.provisioned_by, User.external_id, User.user_name)
     before = db.session.execute(select(*columns).where(has_key(User, actor.organization_id, user.id))).one()

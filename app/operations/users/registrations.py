@@ -17,7 +17,7 @@ from sqlalchemy import Select, bindparam, delete, func, select
 from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery
 from app.models.user import Registration
-from app.operations.directory.lookups import get_organization_by_id
+from app.operations.directory.lookups import created_after_restore, get_organization_by_id
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.directory.users import UserSnapshot, find_user_by_email, get_user
 from app.operations.mail import emails
@@ -240,6 +240,7 @@ _COUNT_PENDING = CompiledQuery(
         .where(
             Registration.organization_id == bindparam("organization_id"),
             Registration.expires_at > bindparam("now", type_=Registration.expires_at.type),
+            Registration.created_at >= bindparam("since", type_=Registration.created_at.type),
         )
         .limit(1000)
         .subquery()
@@ -251,7 +252,9 @@ def count_registrations(actor: Actor) -> int:
     """Count the pending registrations up to a thousand, 0 if the actor may not see them."""
     if not actor.has_permission("users:read"):
         return 0
-    return int(_COUNT_PENDING.first(organization_id=actor.organization_id, now=clock.now())[0])
+    now = clock.now()
+    since = get_organization_by_id(actor.organization_id).restored_at or now - REGISTRATION_LIFETIME
+    return int(_COUNT_PENDING.first(organization_id=actor.organization_id, now=now, since=since)[0])
 
 
 @read
@@ -371,5 +374,7 @@ def _delete(organization_id: str, condition: Any) -> int:
 
 def _select_pending(organization_id: str) -> Select[Registration]:
     return select(Registration).where(
-        Registration.organization_id == organization_id, Registration.expires_at > clock.now()
+        Registration.organization_id == organization_id,
+        Registration.expires_at > clock.now(),
+        created_after_restore(Registration.created_at, organization_id),
     )

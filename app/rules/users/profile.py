@@ -25,6 +25,8 @@ _PHONE = re.compile(r"\+[1-9][0-9]{6,14}")
 _PHONE_DECORATION = str.maketrans("", "", " ()-./")
 Check = Callable[[Any], FieldProblem | None]
 MAX_NAME_LENGTH = 100
+MAX_USER_NAME_BYTES = 320
+"""Of the name by which a provider that manages a user knows them, such as an email."""
 STATUSES = ("active", "disabled")
 READ_ONLY = (
     "id",
@@ -168,10 +170,15 @@ def validate_user_change(fields: Mapping[str, Any], attributes: Iterable[Attribu
 
 
 def _strip(name: str, value: Any) -> Any:
-    """Return the value without surrounding spaces, a phone number without separators (E.164 has only digits)."""
+    """Return the value without surrounding spaces, a phone number without separators (E.164 has only digits).
+
+    Some products write a locale as en_US (OpenID Connect Core section 5.1).
+    """
     if not isinstance(value, str):
         return value
-    return value.translate(_PHONE_DECORATION) if name == "phone_number" else value.strip()
+    if name == "phone_number":
+        return value.translate(_PHONE_DECORATION)
+    return value.strip().replace("_", "-") if name == "locale" else value.strip()
 
 
 def _validate_address(errors: ValidationErrors, sent: Any, field: str) -> dict[str, str]:

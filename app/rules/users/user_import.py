@@ -153,9 +153,6 @@ def _groups(sent: Any, found: ValidationErrors) -> tuple[str, ...]:
 
 def _profile(given: Mapping[str, Any], found: ValidationErrors) -> dict[str, Any]:
     claims = {name: given[name] for name in CHECKS if name in given}
-    if isinstance(claims.get("locale"), str):
-        # Some products write en_US (OpenID Connect Core section 5.1).
-        claims["locale"] = claims["locale"].replace("_", "-")
     parts = {name.partition(".")[2]: given[name] for name in _ADDRESS_FIELDS if name in given}
     address = given.get("address", {})
     if not isinstance(address, Mapping):

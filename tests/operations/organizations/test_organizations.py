@@ -95,7 +95,9 @@ def test_tn12_js4_all_invalid_fields_of_a_new_organization_are_named(
     assert (database.count("organizations"), database.count("audit_events")) == before
 
 
-def test_tn8_slug_is_never_reused(context: Flask, make: Factory) -> None:
+def test_tn8_slug_is_never_reused(
+    context: Flask, make: Factory, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = make.actor(make.root())
     organizations.create_organization(root, {"name": "Initech"})
     organizations.delete_organization(root, "initech")
@@ -104,6 +106,12 @@ def test_tn8_slug_is_never_reused(context: Flask, make: Factory) -> None:
     assert (refusal.value.status, refusal.value.code, refusal.value.field) == (409, "id_taken", "id")
     derived = organizations.create_organization(root, {"name": "Initech"})
     assert derived.organization.slug == "initech-2"
+    # Other requests take both after this one has looked.
+    monkeypatch.setattr(organizations, "is_slug_taken", lambda slug: False)
+    before = database.count("audit_events")
+    derived = organizations.create_organization(root, {"name": "Initech"})
+    assert derived.organization.slug == "initech-3"
+    assert database.count("audit_events") == before + 2
 
 
 def test_only_root_creates_organizations(context: Flask, make: Factory, database: Database) -> None:

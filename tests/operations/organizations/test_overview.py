@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from app.operations.organizations.administrators import add_administrator
 from app.operations.organizations.overview import get_overview
 from app.operations.users.invitations import accept_invitation, create_invitation
 from app.rules.errors import Forbidden
@@ -48,13 +49,18 @@ def test_a_second_administrator_or_an_open_invitation_is_a_colleague(context: An
     for organization, administrators in ((alone, 1), (pair, 2), (inviting, 1)):
         for _ in range(administrators):
             make.user(organization, role="admin")
+    user = make.user(several_roles := make.organization(), role="admin")
+    add_administrator(
+        make.system(several_roles), several_roles.slug, role="developer", user_id=user.public_id
+    )
     create_invitation(make.actor(inviting), inviting.slug, email="new@acme.example", role="auditor")
     invited = create_invitation(make.actor(joined), joined.slug, email="first@acme.example", role="admin")
     accept_invitation(invited.link.rpartition("/")[2], name="First", password_hash="$scrypt$")
 
-    found = [get_overview(make.actor(one)).has_colleague for one in (alone, pair, inviting, joined)]
+    organizations = (alone, pair, inviting, joined, several_roles)
+    found = [get_overview(make.actor(one)).has_colleague for one in organizations]
 
-    assert found == [False, True, True, False]
+    assert found == [False, True, True, False, False]
 
 
 def test_overview_without_audit_permission_has_no_events(context: Any, make: Any) -> None:
