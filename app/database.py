@@ -11,10 +11,7 @@ INSERT … SELECT does not lock the rows that it reads.
 from __future__ import annotations
 
 import functools
-import os
 import re
-import sqlite3
-import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
@@ -27,7 +24,7 @@ from sqlalchemy.engine import URL, Connection, Engine, ExceptionContext
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from app import database_engine
+from app import database_engine, sqlite_connection
 from app.circuit_breaker import CircuitBreaker, Turns
 from app.config import Config, application
 from app.database_errors import is_connection_failure, must_leave_node
@@ -159,11 +156,11 @@ def configure(app: Flask, config: Config) -> None:
         app.extensions[_BREAKER] = guard
         for engine in app.extensions[_ENGINES]:
             if config.is_sqlite:
-                event.listen(engine, "do_connect", _make_file_private)
+                event.listen(engine, "do_connect", sqlite_connection.make_file_private)
             FENCE.listen(engine)
             event.listen(engine, "handle_error", _close_unfinished_transaction)
             if config.is_sqlite:
-                event.listen(engine, "connect", _prepare_sqlite)
+                event.listen(engine, "connect", sqlite_connection.prepare)
                 continue
             is_autocommit = engine is not db.engine
             event.listen(engine, "do_connect", functools.partial(_refuse_while_open, guard))
@@ -174,7 +171,7 @@ def configure(app: Flask, config: Config) -> None:
             event.listen(engine, "checkin", _note_use)
             event.listen(engine, "checkout", _replace_or_ping)
         if config.is_sqlite:
-            event.listen(db.engine, "begin", _begin_sqlite)
+            event.listen(db.engine, "begin", sqlite_connection.begin)
         if (replica := db.engines.get(REPLICA)) is not None:
             FENCE.listen(replica)
             event.listen(replica, "do_connect", _connect)
@@ -454,56 +451,3 @@ def _replace_or_ping(connection: Any, record: Any, _proxy: Any) -> None:
         connection.ping()
     except MySQLdb.Error as error:
         raise DisconnectionError from error
-
-
-def _make_file_private(_dialect: Any, _record: Any, arguments: Any, _parameters: Any) -> None:
-    """Create the database with mode 0600, and take away what others may do with an older one.
-
-    SQLite gives the files beside it the mode of the database, and would create that with the process's umask. The file
-    is not opened here: to close it would release the locks of this process's connections, another process would take
-    itself for the last one and delete the write-ahead log, and this one would go on with the deleted one.
-    """
-    for name in (arguments[0], f"{arguments[0]}-wal", f"{arguments[0]}-shm"):
-        try:
-            if name == arguments[0] and not os.path.exists(name):
-                os.mknod(name, stat.S_IFREG | 0o600)
-            if os.stat(name).st_mode & 0o077:
-                os.chmod(name, 0o600)
-        except OSError:
-            # It does not exist, which connecting reports, or belongs to another user, who decides about it.
-            continue
-
-
-def _prepare_sqlite(connection: Any, _record: Any) -> None:
-    # The driver's own implicit BEGIN is deferred and cannot lock first.
-    connection.isolation_level = None
-    cursor = connection.cursor()
-    _use_write_ahead_log(cursor)
-    # NORMAL may forget the last commits at a power loss, and with them that a code was used.
-    cursor.execute("PRAGMA synchronous = FULL")
-    cursor.execute("PRAGMA foreign_keys = ON")
-    cursor.close()
-
-
-def _use_write_ahead_log(cursor: sqlite3.Cursor) -> None:
-    """Set the journal mode, which only changes something in a new database.
-
-    Of several processes that open a new database together one changes it, and SQLite refuses the others at once instead
-    of waiting as long as it waits for other locks.
-    """
-    (milliseconds,) = cursor.execute("PRAGMA busy_timeout").fetchone()
-    deadline = time.monotonic() + milliseconds / 1000
-    while True:
-        try:
-            cursor.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                raise
-        time.sleep(0.01)
-
-
-def _begin_sqlite(connection: Connection) -> None:
-    # A deferred transaction that reads and then writes fails at once when another wrote between.
-    reads = connection.get_execution_options().get("read_only", False)
-    connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from flask_migrate import downgrade, upgrade
-from sqlalchemy import Engine, MetaData, Table, event, inspect, select
+from sqlalchemy import MetaData, Table, inspect, select
 from sqlalchemy.exc import OperationalError
 
 from app import config, create_app
@@ -28,40 +27,13 @@ from app.operations.maintenance.database_checks import list_missing_columns
 from app.operations.maintenance.doctor import run_checks
 from app.rules.identifiers import new_id, public_id
 from tests.support.applications import BASE_URL, environment
-from tests.support.databases import Contents, Database, MariaDBDatabase, SQLiteDatabase
+from tests.support.databases import Database, MariaDBDatabase, SQLiteDatabase
+from tests.support.schema_stage import Stage, killed_after
 
 ROOT = Path(__file__).resolve().parents[2]
 # Later migrations run while the release before them serves.
 LAST_OF_0_1 = "0023"
 A_DAY = datetime(2026, 11, 1, tzinfo=UTC)
-
-
-class Stage:
-    """One application on a database that each test empties, or puts at the schema of a revision."""
-
-    def __init__(self, database: Database, instance: Path) -> None:
-        self.database = database
-        self.app = create_app(config.load(environment(database, instance, BASE_URL)))
-        self._contents: dict[str, Contents] = {}
-
-    def empty(self) -> None:
-        """Remove all tables."""
-        for engine in db.engines.values():
-            engine.dispose()
-        self.database.drop()
-
-    def start_at(self, revision: str) -> None:
-        """Make the schema of the revision, as its migrations made it for the first test that asked for it."""
-        self.empty()
-        if revision in self._contents:
-            self.database.fill(self._contents[revision])
-            return
-        earlier = max((known for known in self._contents if known < revision), default=None)
-        if earlier is not None:
-            self.database.fill(self._contents[earlier])
-        upgrade(revision=revision)
-        self.database.remember()
-        self._contents[revision] = self.database.contents()
 
 
 @pytest.fixture(scope="module", params=[pytest.param("mariadb", marks=pytest.mark.mariadb), "sqlite"])
@@ -169,28 +141,6 @@ def test_migrations_can_be_reversed_and_repeated(stage: Stage) -> None:
     assert tables() <= {"alembic_version"}
     upgrade()
     assert tables() == first
-
-
-class Killed(BaseException):
-    """The process ends before a statement."""
-
-
-@contextmanager
-def killed_after(changes: int) -> Iterator[None]:
-    """End what changes the schema after so many statements that do."""
-    left = iter(range(changes))
-
-    def count(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
-        if statement.lstrip().startswith(("CREATE", "ALTER", "DROP")) and next(left, None) is None:
-            raise Killed
-
-    event.listen(Engine, "before_cursor_execute", count)
-    try:
-        with pytest.raises(Killed):
-            yield
-    finally:
-        event.remove(Engine, "before_cursor_execute", count)
-        db.engine.dispose()
 
 
 def test_interrupted_migration_goes_on(stage: Stage) -> None:
