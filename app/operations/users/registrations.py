@@ -253,7 +253,8 @@ def count_registrations(actor: Actor) -> int:
     if not actor.has_permission("users:read"):
         return 0
     now = clock.now()
-    since = get_organization_by_id(actor.organization_id).restored_at or now - REGISTRATION_LIFETIME
+    restored_at = get_organization_by_id(actor.organization_id, fresh=False).restored_at
+    since = restored_at or now - REGISTRATION_LIFETIME
     return int(_COUNT_PENDING.first(organization_id=actor.organization_id, now=now, since=since)[0])
 
 
