@@ -95,8 +95,8 @@ def run_online() -> None:
             code = None if error.orig is None else error.orig.args[0]
             if code == ER.LOCK_WAIT_TIMEOUT:
                 raise SystemExit(
-                    f"A long transaction locks a table: {error.orig}. Type this again, and the migrations go on where "
-                    f"they stopped: {command_line('db upgrade')}"
+                    f"A long transaction locks a table: {error.orig}. Type the same command again: the "
+                    "migrations go on where they stopped."
                 ) from None
             if code != ER.TABLEACCESS_DENIED_ERROR:
                 raise

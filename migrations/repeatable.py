@@ -19,12 +19,16 @@ class RepeatableMySQL(MySQLImpl):
     __dialect__ = "mysql"
 
     def create_table(self, table: Table, **options: Any) -> None:
-        """Create the table, unless it exists and has no rows.
+        """Create the table, unless it exists with the same columns and without rows.
 
-        One with rows was not made by an interrupted run. It is left of a database that a backup was restored over, and
+        Another one was not made by an interrupted run. It is left of a database that a backup was restored over, and
         creating it fails.
         """
-        if not self._look().has_table(table.name) or self._has_rows(table):
+        look = self._look()
+        is_made = look.has_table(table.name) and {each["name"] for each in look.get_columns(table.name)} == {
+            column.name for column in table.columns
+        }
+        if not is_made or self._has_rows(table):
             super().create_table(table, **options)
 
     def add_column(self, table_name: str, column: Column[Any], **options: Any) -> None:
@@ -51,6 +55,13 @@ class RepeatableMySQL(MySQLImpl):
         """Drop the index, if the table has it."""
         if self._has_index(index):
             super().drop_index(index, **options)
+
+    def add_constraint(self, const: Any, **options: Any) -> None:
+        """Add the constraint; a foreign key or a unique one unless the table has it."""
+        look, table = self._look(), const.table.name
+        known = {key["name"] for key in [*look.get_foreign_keys(table), *look.get_unique_constraints(table)]}
+        if const.name not in known:
+            super().add_constraint(const, **options)
 
     def drop_constraint(self, const: Constraint, **options: Any) -> None:
         """Drop the constraint; a foreign key only if the table has it."""

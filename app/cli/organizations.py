@@ -237,8 +237,9 @@ def recover_command(
 ) -> None:
     """Serve ORGANIZATION here again, with the rows from before it moved to a cell that is lost for good.
 
-    Like restoring a backup from the time of the move. Invalid: tokens, sessions, codes, pending requests, invitations,
-    links, initial access tokens and recovery codes from before. If the cell has a backup, restore that one instead.
+    Like restoring a backup from the time of the move. Invalid: tokens, sessions, codes, pending requests,
+    registrations, invitations, links, tokens of registrations and recovery codes from before. If the cell has a backup,
+    restore that one instead.
 
     Exit status 1: done, but something of an export could not be ended again.
     """

@@ -27,7 +27,6 @@ def replaced_privately(path: Path) -> Iterator[BinaryIO]:
     An existing file may be the only copy until then. Of two commands that write it at once, the last one wins. Raises
     OSError, also if there is something else than a file, such as a terminal.
     """
-    path = path.resolve()
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "it is not a regular file")
     unfinished = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import click
 
 from app.cli.operator import OperatorGroup, operator
+from app.cli.private_files import replaced_privately
 from app.config import command_line, current
 from app.operations.maintenance.database_nodes import DatabaseNodes, parse_nodes, serve_agent
 from app.operations.maintenance.doctor import has_pending_migrations
@@ -55,9 +55,9 @@ def restore_options(command: Callable[..., None]) -> Callable[..., None]:
 def restore_command(exports: tuple[Path, ...], secrets: str, passwords: str) -> None:
     """Make a restored database safe to serve. Run it once, before any server starts.
 
-    Invalid in every organization: tokens, sessions, codes, pending requests, invitations, links, initial access tokens
-    and recovery codes from before. Keep secrets and passwords only if an audit export reaches to the end of the lost
-    database, or if none was revoked or changed since the backup.
+    Invalid in every organization: tokens, sessions, codes, pending requests, registrations, invitations, links, tokens
+    of registrations and recovery codes from before. Keep secrets and passwords only if an audit export reaches to the
+    end of the lost database, or if none was revoked or changed since the backup.
 
     Exit status 1: done, but something of an export could not be ended again.
     """
@@ -133,9 +133,8 @@ def _write_receipt(report: RestoreReport) -> None:
     """Write the receipt into the instance folder and print its path, or print it if that fails: the restore is done."""
     path, text = current().instance / f"restore-{report.epoch}.json", json.dumps(report.to_json(), indent=2)
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
+        with replaced_privately(path) as file:
+            file.write(text.encode())
     except OSError as error:
         click.echo(f"The receipt cannot be written to {path}: {error.strerror}. Keep this:\n{text}")
     else:

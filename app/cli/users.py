@@ -163,7 +163,7 @@ def import_command(
     Exit status 1 when rows were rejected.
     """
     path = report or file.with_name(f"{file.name}.refused.csv")
-    if path.resolve() == file.resolve():
+    if path.exists() and path.samefile(file):
         raise click.BadParameter(
             "It would replace the imported file. Use another one.", param_hint="--report"
         )

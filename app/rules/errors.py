@@ -123,6 +123,12 @@ class Conflict(DomainError):
     code = "conflict"
 
 
+class Busy(Conflict):
+    """Other requests keep changing the same object, or an operation is under way."""
+
+    code = "busy"
+
+
 class PreconditionFailed(DomainError):
     """The object was changed since the caller read it (RFC 9110 section 15.5.13)."""
 

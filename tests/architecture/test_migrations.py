@@ -74,11 +74,16 @@ def tables() -> set[str]:
     return set(inspect(db.engine).get_table_names())
 
 
+def differences() -> list[Any]:
+    """Return how the database differs from the models."""
+    with db.engine.connect() as connection:
+        described = MigrationContext.configure(connection, opts={"compare_type": True})
+        return list(compare_metadata(described, Base.metadata))
+
+
 def test_migrations_match_the_models(stage: Stage) -> None:
     upgrade()
-    with db.engine.connect() as connection:
-        context = MigrationContext.configure(connection, opts={"compare_type": True})
-        assert compare_metadata(context, Base.metadata) == []
+    assert differences() == []
     inspector = inspect(db.engine)
     if inspector.dialect.name != "sqlite":  # It does not store comments.
         differing = {
@@ -144,13 +149,15 @@ def test_migrations_can_be_reversed_and_repeated(stage: Stage) -> None:
 
 
 def test_interrupted_migration_goes_on(stage: Stage) -> None:
-    """MariaDB commits each change of the schema: tables, columns and indexes, added and dropped."""
-    for revision, changes in (("0030", 1), ("0046", 1), ("0046", 3), ("0046", 5)):
+    """MariaDB commits each change of the schema: tables, columns, indexes and foreign keys, added and dropped."""
+    if stage.database.engine == "sqlite":
+        return
+    for revision, changes in (("0023", 1), ("0030", 1), ("0046", 1), ("0046", 3), ("0046", 5)):
         stage.start_at(revision)
         with killed_after(changes):
             upgrade()
         upgrade()
-        assert list_missing_columns() == ()
+        assert differences() == []
     with killed_after(5):
         downgrade(revision="0046")
     downgrade(revision="0046")
@@ -159,15 +166,15 @@ def test_interrupted_migration_goes_on(stage: Stage) -> None:
 
 def test_migration_may_take_longer_than_a_request(stage: Stage, instance: Path) -> None:
     """On MariaDB it waits for a transaction that reads the table, and then builds an index."""
+    if stage.database.engine == "sqlite":
+        return
     stage.start_at("0047")
     hurried = environment(stage.database, instance, BASE_URL) | {"GATEHOUSE_DATABASE_TIMEOUT": "1"}
     app = create_app(config.load(hurried))
     with db.engine.connect().execution_options(read_only=True) as reading, app.app_context():
         reading.exec_driver_sql("SELECT 1 FROM clients").all()
-        waiting = threading.Timer(1.8, reading.rollback)
-        waiting.start()
+        threading.Timer(1.8, reading.rollback).start()
         upgrade()
-        waiting.join()
 
 
 def test_table_with_rows_is_not_taken_for_that_of_a_migration(stage: Stage) -> None:

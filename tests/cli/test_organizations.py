@@ -77,7 +77,7 @@ def test_failed_export_keeps_the_old_file(app: Flask, make: Factory, tmp_path: P
 def test_unfinished_export_is_private_and_removed(
     app: Flask, make: Factory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """KY-7."""
+    """KY-7. What is no file is not replaced."""
     make.root()
     words, file = tmp_path / "passphrase", tmp_path / "acme.gatehouse"
     words.write_text(PASSPHRASE)
@@ -109,6 +109,16 @@ def test_two_exports_to_one_file_are_both_complete(tmp_path: Path) -> None:
         assert file.read_bytes() == b"second"
         first.write(b"st")
     assert file.read_bytes() == b"first" and list(tmp_path.iterdir()) == [file]
+
+
+def test_export_replaces_a_link_and_not_its_target(tmp_path: Path) -> None:
+    """Somebody may have put it there."""
+    target, file = tmp_path / "target", tmp_path / "acme.gatehouse"
+    target.write_bytes(b"kept")
+    file.symlink_to(target)
+    with replaced_privately(file) as stream:
+        stream.write(b"export")
+    assert (target.read_bytes(), file.read_bytes(), file.is_symlink()) == (b"kept", b"export", False)
 
 
 @pytest.mark.parametrize(

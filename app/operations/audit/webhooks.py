@@ -40,7 +40,7 @@ from app.rules.audit.webhooks import (
     parse_overlap,
     validate_webhook_fields,
 )
-from app.rules.errors import Conflict
+from app.rules.errors import Busy, Conflict
 from app.rules.identifiers import HasPublicId, encode_uuid, new_id, parse_public_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.store.outgoing_http import parse_target
@@ -99,10 +99,12 @@ def update_webhook_row(row: Webhook, values: dict[str, Any]) -> None:
         .values(version=row.version + 1, updated_at=clock.now(), **values)
     )
     if changed != 1:
-        raise OutdatedRead(
-            Conflict("The webhook is being changed by others right now. Try again.", code="busy")
-        )
+        raise OutdatedRead(_busy())
     invalidate_subscriptions(row.organization_id)
+
+
+def _busy() -> Busy:
+    return Busy("The webhook is being changed by others right now. Try again.")
 
 
 def webhook_record(row: Webhook) -> WebhookRecord:
@@ -265,6 +267,9 @@ def rotate_webhook_secret(actor: Actor, webhook_id: str, sent: Mapping[str, Any]
     """
     require_fresh_webhook_permissions(actor)
     row = get_webhook_row(actor, webhook_id)
+    if current_unit_of_work().stable_value("webhook version", lambda: row.version) != row.version:
+        # To rotate twice would drop the secret that receivers use.
+        raise _busy()
     overlap = parse_overlap(sent)
     secret: str = current_unit_of_work().stable_value("webhook secret", new_secret)
     until = clock.now() + overlap

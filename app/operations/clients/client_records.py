@@ -32,7 +32,7 @@ from app.rules.clients.client_types import (
     STATUS,
     TRUST,
 )
-from app.rules.errors import Conflict, NotFound
+from app.rules.errors import Busy, NotFound
 from app.rules.filters import OF_OWNER, Filters, choice_filter, read_filters, sort_filter
 from app.rules.identifiers import format_client_id, parse_client_id
 
@@ -230,9 +230,7 @@ def update_client_row(row: Client, **values: Any) -> None:
         .values(**values, version=row.version + 1)
     )
     if count_changed(statement) != 1:
-        raise OutdatedRead(
-            Conflict("The client is being changed by others right now. Try again.", code="busy")
-        )
+        raise OutdatedRead(Busy("The client is being changed by others right now. Try again."))
     cache_invalidation.invalidate(row.organization_id)
 
 

@@ -51,7 +51,7 @@ from app.rules.clients.resource_fields import (
     complete,
 )
 from app.rules.clients.resource_indicators import STORED, Catalog, KnownResource
-from app.rules.errors import Conflict, InvalidInput, NotFound
+from app.rules.errors import Busy, Conflict, InvalidInput, NotFound
 from app.rules.filters import OF_OWNER, Filters, choice_filter, read_filters, sort_filter
 from app.rules.identifiers import HasPublicId, new_id, parse_public_id, public_id
 from app.rules.languages.translation import lazy_gettext
@@ -301,9 +301,7 @@ def update_resource_row(row: Resource, **values: Any) -> None:
         .values(**values, version=row.version + 1)
     )
     if count_changed(statement) != 1:
-        raise OutdatedRead(
-            Conflict("The resource is being changed by others right now. Try again.", code="busy")
-        )
+        raise OutdatedRead(Busy("The resource is being changed by others right now. Try again."))
 
 
 def _to_columns(fields: ResourceFields) -> dict[str, Any]:

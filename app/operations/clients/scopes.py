@@ -24,7 +24,7 @@ from app.operations.store.transactions import OutdatedRead, count_changed, read,
 from app.rules.actor import Actor
 from app.rules.clients.resource_fields import ScopeText
 from app.rules.clients.resource_indicators import LISTED
-from app.rules.errors import Conflict, NotFound
+from app.rules.errors import Busy, Conflict, NotFound
 from app.rules.identifiers import new_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.shapes import parse_shape
@@ -162,7 +162,7 @@ def update_scope(
         Scope.resource_id.is_(None),
     )
     if count_changed(statement.values(**values, version=scope.version + 1)) != 1:
-        raise OutdatedRead
+        raise OutdatedRead(Busy("The scope is being changed by others right now. Try again."))
     before = {field: getattr(scope, field) for field in values}
     audit.record(actor, "scope.updated", "scope", name[:64], before=before, after=values)
     return replace(scope, **values, version=scope.version + 1), list(values)

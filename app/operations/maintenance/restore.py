@@ -65,13 +65,13 @@ def invalidate_restored_state(
 ) -> RestoreReport:
     """Invalidate everything that was issued before now in every organization, and begin a new epoch.
 
-    Tokens, sessions, codes, device codes, pending requests, invitations, links, initial access tokens and recovery
-    codes are invalid. With ``block_secrets``, client secrets do not work until they are confirmed, and with
-    ``reset_passwords``, users choose new passwords. ``exports`` are audit exports, one JSON object per line: what
-    ended after the backup ends again. Running it again is harmless. Raises, before anything was changed, InvalidInput
-    if an export cannot be read, and Conflict while a server runs: what it decided by the state from before, such as a
-    sign-in whose password it has verified, could be stored after the cutoff. Audit: ``instance.restored`` in root, and
-    of each operation.
+    Tokens, sessions, codes, device codes, pending requests, registrations of users, invitations, links, tokens of
+    client registrations and recovery codes are invalid. With ``block_secrets``, client secrets do not work until they
+    are confirmed, and with ``reset_passwords``, users choose new passwords. ``exports`` are audit exports, one JSON
+    object per line: what ended after the backup ends again. Running it again is harmless. Raises, before anything was
+    changed, InvalidInput if an export cannot be read, and Conflict while a server runs: what it decided by the state
+    from before, such as a sign-in whose password it has verified, could be stored after the cutoff. Audit:
+    ``instance.restored`` in root, and of each operation.
     """
     events = [event for lines in exports for event in read_export(lines)]
     if outages.is_served():

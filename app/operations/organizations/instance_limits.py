@@ -21,7 +21,7 @@ from app.operations.sign_in.usable_identities import any_user_has_usable_identit
 from app.operations.store import audit, clock
 from app.operations.store.transactions import OutdatedRead, count_changed, read, savepoint, transaction
 from app.rules.actor import Actor
-from app.rules.errors import Conflict, Forbidden
+from app.rules.errors import Busy, Forbidden
 from app.rules.languages.translation import lazy_gettext
 from app.rules.organizations import instance_limits as rules
 from app.rules.organizations import settings
@@ -171,6 +171,4 @@ def _record(row: InstanceLimits | None) -> InstanceLimitsRecord:
 
 
 def _outdated_read() -> OutdatedRead:
-    return OutdatedRead(
-        Conflict("The instance limits are being changed by others right now. Try again.", code="busy")
-    )
+    return OutdatedRead(Busy("The instance limits are being changed by others right now. Try again."))

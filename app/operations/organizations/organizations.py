@@ -37,12 +37,7 @@ from app.operations.store.transactions import (
 )
 from app.operations.users.invitations import NewInvitation, create_invitation
 from app.rules.actor import Actor
-from app.rules.errors import (
-    Conflict,
-    Forbidden,
-    NotFound,
-    OrganizationMoved,
-)
+from app.rules.errors import Busy, Conflict, Forbidden, NotFound, OrganizationMoved
 from app.rules.filters import Filters, choice_filter, read_filters, sort_filter
 from app.rules.identifiers import new_routing_key
 from app.rules.languages.translation import lazy_gettext
@@ -428,9 +423,7 @@ def _change(row: Organization, values: Mapping[str, Any]) -> None:
         .values(**values, version=row.version + 1, updated_at=clock.now())
     )
     if count_changed(statement) != 1:
-        raise OutdatedRead(
-            Conflict("The organization is being changed by others right now. Try again.", code="busy")
-        )
+        raise OutdatedRead(Busy("The organization is being changed by others right now. Try again."))
     cache_invalidation.invalidate(row.id)
 
 

@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
+from sqlalchemy import select
 
-from app.operations.directory.lookups import get_organization_by_id, touch_organization
+from app.extensions import db
+from app.models.organization import Organization
+from app.operations.directory.lookups import get_organization_by_id
 from app.operations.organizations.settings import store_settings
 from app.operations.store.transactions import read, transaction
 from app.rules.actor import Actor
@@ -62,6 +65,7 @@ def create_role(actor: Actor, fields: Mapping[str, Any]) -> RoleRecord:
     Raises InvalidInput naming every invalid field, Forbidden, FreshSignInRequired, Conflict if the ``id`` exists, and
     RoleInUse while users still have a former role of that name. Audit: ``settings.updated``.
     """
+    actor.require("roles:write")
     _hold_roles(actor)
     found = ValidationErrors()
     find_unknown(found, fields, FIELDS)
@@ -86,6 +90,7 @@ def update_role(
     Forbidden if the role would gain or lose a permission that the actor lacks, and FreshSignInRequired if it would gain
     one and the user signed in too long ago. Audit: ``settings.updated``.
     """
+    actor.require("roles:write")
     _hold_roles(actor)
     before = _find(actor, key, expected_version)
     found = ValidationErrors()
@@ -103,6 +108,7 @@ def delete_role(actor: Actor, key: str, *, expected_version: ExpectedVersion = N
 
     Audit: ``settings.updated``.
     """
+    actor.require("roles:write")
     _hold_roles(actor)
     record = _find(actor, key, expected_version)
     if record.is_built_in:
@@ -112,9 +118,9 @@ def delete_role(actor: Actor, key: str, *, expected_version: ExpectedVersion = N
 
 
 def _hold_roles(actor: Actor) -> None:
-    """Raise Forbidden unless the actor can change roles, and let nobody else do so until the transaction ends."""
-    actor.require("roles:write")
-    touch_organization(actor.organization_id)
+    """Let nobody else change the organization until the transaction ends."""
+    row = select(Organization.id).where(Organization.id == actor.organization_id)
+    db.session.execute(row.with_for_update())
 
 
 def _find(actor: Actor, key: str, expected_version: ExpectedVersion) -> RoleRecord:

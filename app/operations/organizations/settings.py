@@ -41,7 +41,7 @@ from app.operations.store.transactions import OutdatedRead, count_changed, on_co
 from app.rules.actor import Actor
 from app.rules.clients.client_coherence import FAPI2, signing_algorithm_for
 from app.rules.directory.permissions import MEMBER, effective_roles, missing_permissions, permissions_of_role
-from app.rules.errors import Conflict, FieldError, Forbidden
+from app.rules.errors import Busy, FieldError, Forbidden
 from app.rules.languages.translation import lazy_gettext
 from app.rules.organizations import instance_limits
 from app.rules.organizations import settings as rules
@@ -191,9 +191,7 @@ def store_settings(
         )
     )
     if stored != 1:
-        raise OutdatedRead(
-            Conflict("The settings are being changed by others right now. Try again.", code="busy")
-        )
+        raise OutdatedRead(Busy("The settings are being changed by others right now. Try again."))
     cache_invalidation.invalidate(organization.id)
     if SECRET_DISPLAY in changed and rules.value_at(after, SECRET_DISPLAY) == "once":
         _wipe_sealed_secrets(organization.id)

@@ -103,7 +103,8 @@ def on_email_changed(
 def _keep_user_name(organization_id: str, user_id: UUID, email: str) -> None:
     """Store the email as the name by which the user's provider knows them, if it has given no other.
 
-    The provider would not find the user any more, and create another. A user whom it calls so keeps the name.
+    The provider would not find the user any more, and create another. Nothing changes if it has another user of this
+    name.
     """
     name = email.lower()
     if len(name.encode()) > MAX_USER_NAME_BYTES:

@@ -33,8 +33,8 @@ def update_existing_user(
     lacks, Conflict for roles and groups of a user with an unverified email and for too many groups, LastAdministrator.
     Audit: as ``update_user``, ``assign_role`` and ``join_group``.
     """
-    if groups:
-        # No membership may outlive the user.
+    if not is_dry_run:
+        # No membership may outlive the user, and a change of theirs must not repeat the rows before.
         hold_user(actor.organization_id, user_id)
     user = require_manageable_user(actor, user_id)
     fields = differing_fields(user, imported, get_organization_by_id(actor.organization_id))

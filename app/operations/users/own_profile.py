@@ -12,7 +12,7 @@ from app.operations.store import audit
 from app.operations.store.transactions import OutdatedRead, transaction
 from app.rules.actor import Actor
 from app.rules.directory.attributes import attributes_of, validate_attributes
-from app.rules.errors import Conflict, Forbidden, PreconditionFailed
+from app.rules.errors import Busy, Forbidden, PreconditionFailed
 from app.rules.fields import ValidationErrors, text_problem
 from app.rules.users.profile import MAX_NAME_LENGTH, validate_profile
 
@@ -73,7 +73,7 @@ def change_profile(
         attributes=kept,
     )
     if not is_stored:
-        raise OutdatedRead(Conflict("Your profile was changed at the same time. Check it and try again."))
+        raise OutdatedRead(Busy("Your profile was changed at the same time. Check it and try again."))
     audit.record_user_event(
         actor,
         "user.updated",

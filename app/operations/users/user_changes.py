@@ -36,7 +36,7 @@ from app.operations.users.password_resets import NewResetLink, issue_reset_link
 from app.operations.users.users import UserRecord, disable_user, enable_user, load_user_record, parse_user_id
 from app.rules.actor import Actor
 from app.rules.directory.attributes import attributes_of
-from app.rules.errors import Conflict, NotFound
+from app.rules.errors import Busy, NotFound
 from app.rules.identifiers import parse_public_id
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.users.profile import validate_new_user, validate_user_change
@@ -183,4 +183,4 @@ def update_unchanged_user(user: UserSnapshot, **columns: Any) -> None:
     """Update columns of the user's row. Raises OutdatedRead if it was changed or deleted since it was read."""
     is_unchanged = (User.version == user.version) & (User.status != DELETED)
     if not update_user_row(user.organization_id, user.id, is_unchanged, **columns):
-        raise OutdatedRead(Conflict("The user is being changed by others right now. Try again.", code="busy"))
+        raise OutdatedRead(Busy("The user is being changed by others right now. Try again."))
