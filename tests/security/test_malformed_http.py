@@ -144,6 +144,12 @@ def test_malformed_http_is_rejected_and_every_thread_answers_afterwards(live_ser
             if any(status >= b"500" for status in statuses):
                 wrong.append((sent[:120], statuses))
     assert wrong == []
-    replies = send_concurrently(live_server.url, [Post("/readyz", method="GET")] * CROWD)
-    assert {reply.status for reply in replies} == {200}
-    assert len({reply.worker for reply in replies}) == 2
+    workers = set()
+    for _ in range(10):
+        replies = send_concurrently(live_server.url, [Post("/readyz", method="GET")] * CROWD)
+        assert {reply.status for reply in replies} == {200}
+        workers |= {reply.worker for reply in replies}
+        # On a busy machine one of them may take all connections.
+        if len(workers) == 2:
+            break
+    assert len(workers) == 2
