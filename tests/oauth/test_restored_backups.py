@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -153,10 +151,10 @@ def test_receipt_that_cannot_be_written_is_printed(
     """As on a full disk: what it says is known nowhere else."""
     make.root()
 
-    def fail(*_: object) -> int:
+    def fail(_path: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("app.cli.restore.os", SimpleNamespace(**{**vars(os), "open": fail}))
+    monkeypatch.setattr("app.cli.restore.replaced_privately", fail)
     done = run(app, "maintenance", "restore")
     assert done.exit_code == 0 and "The server can start" in done.stderr, done.output
     assert "No space left on device. Keep this:\n{" in done.stdout and '"issued_before"' in done.stdout
