@@ -15,7 +15,7 @@ from app.operations.clients.client_records import ClientRecord
 from app.operations.clients.clients import get_client
 from app.operations.clients.ownership import find_owner
 from app.operations.store import clock
-from app.portal.clients import client_page
+from app.portal.clients import client_page, may_read_logs
 from app.portal.context import PageResponse, PortalContext, portal_page
 from app.portal.quickstarts import has_token, quickstart_snippet
 from app.portal.traffic import PERIODS, credential_chart, traffic_chart
@@ -56,12 +56,16 @@ def client(context: PortalContext, client_id: str) -> PageResponse:
         failures=list_failure_groups(actor, client_id=found.client_id, limit=1) if may_read_log else (),
         secrets=[secret for secret in use.secrets if secret.is_live] if use else (),
         rotation=credential_chart(use) if use else None,
-        checks=_checks(found, traffic, has_first_token=has_token(actor, found)),
+        checks=_checks(
+            found, traffic, has_first_token=has_token(actor, found), may_read_logs=may_read_logs(actor, found)
+        ),
         snippet=quickstart_snippet(found, request.args.get("lang", ""), issuer=context.organization.issuer),
     )
 
 
-def _checks(client: ClientRecord, traffic: Traffic, *, has_first_token: bool) -> list[Check]:
+def _checks(
+    client: ClientRecord, traffic: Traffic, *, has_first_token: bool, may_read_logs: bool
+) -> list[Check]:
     """Return what a client in production should have, computed from its data."""
     checks = [Check(has_first_token, gettext("First token issued"), "quickstart")]
     if "authorization_code" in client.grant_types:
@@ -93,7 +97,7 @@ def _checks(client: ClientRecord, traffic: Traffic, *, has_first_token: bool) ->
         Check(
             rate is not None and rate < _MAX_ERROR_RATE,
             gettext("Less than %(rate)s of requests failed this week", rate=percent(_MAX_ERROR_RATE * 100)),
-            "logs",
+            "logs" if may_read_logs else None,
         )
     )
     return checks

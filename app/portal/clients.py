@@ -41,6 +41,7 @@ from app.portal.labels import (
 )
 from app.portal.ownership import requested_owner
 from app.portal.redirect_uris import EXAMPLES, check_url, validate_redirect_uris
+from app.rules.actor import Actor
 from app.rules.clients.client_types import CLIENT_TYPES
 from app.rules.errors import Conflict, Forbidden, InvalidInput
 from app.web.forms import TypedConfirmationForm
@@ -196,7 +197,7 @@ def client_page(
         ],
         subtabs=[_tab(url, label, name, is_current=name == path) for name, label in pages if len(pages) > 1],
         may_change=context.actor.has_permission("clients:write", owner_id=client.owner_id),
-        may_read_logs=_may_open(context, client, "logs"),
+        may_read_logs=may_read_logs(context.actor, client),
         may_try=may_try(context.actor, client),
         **variables,
     )
@@ -321,9 +322,16 @@ def _restore_redirects(before: ClientRecord, updated: UpdatedClient) -> Undo | N
     return Undo(f"/clients/{after.client_id}/redirects", "clients:write", fields)
 
 
+def may_read_logs(actor: Actor, client: ClientRecord) -> bool:
+    """Return whether the actor can open the client's tab *Requests*."""
+    return actor.has_permission("logs:read", owner_id=client.owner_id)
+
+
 def _may_open(context: PortalContext, client: ClientRecord, path: str) -> bool:
-    if path in {"logs", "tokens"}:
-        return context.actor.has_permission(f"{path}:read", owner_id=client.owner_id)
+    if path == "logs":
+        return may_read_logs(context.actor, client)
+    if path == "tokens":
+        return context.actor.has_permission("tokens:read", owner_id=client.owner_id)
     return path != "redirects" or "authorization_code" in client.grant_types
 
 
@@ -345,8 +353,5 @@ def edit_client(
                 undo = _restore_redirects(client, updated) if tab == "redirects" else None
                 return context.done(page, "saved" if updated.changed else "unchanged", undo=undo)
         except Forbidden as error:
-            if not error.errors:
-                raise
-            # The actor may change the client, but not this field.
             form.add_errors(error)
     return client_page(context, client, tab, form=form, **variables)

@@ -280,9 +280,6 @@ def setting_topic(context: PortalContext, topic: str) -> PageResponse:
             context, page, view, values_from_json(page, form.base.data or merge.base.data), changes
         )
     except (InvalidInput, Conflict, Forbidden) as error:
-        if isinstance(error, Forbidden) and not error.errors:
-            raise
-        # The actor may change settings, but not give this value to one of them.
         form.add_errors(error)
     return _topic_page(context, page, view, form, **impact)
 

@@ -124,7 +124,7 @@ class Conflict(DomainError):
 
 
 class Busy(Conflict):
-    """Other requests keep changing the same object, or an operation is under way."""
+    """Other requests change the same object all the time."""
 
     code = "busy"
 

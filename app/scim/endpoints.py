@@ -27,7 +27,7 @@ from app.operations.users import provisioned_groups, provisioning
 from app.operations.users.provisioned_groups import GroupSearch
 from app.operations.users.provisioning import UserSearch
 from app.rules.actor import Actor
-from app.rules.errors import Conflict, PreconditionFailed
+from app.rules.errors import Busy, Conflict, PreconditionFailed
 from app.scim import resources
 from app.scim.errors import respond, scim_error
 from app.scim.member_changes import split_patch
@@ -332,7 +332,7 @@ def _repeat_if_changed(attempt: Callable[[frozenset[int] | None], Response]) -> 
         except (PreconditionFailed, Conflict) as error:
             if expected is not None or error.code not in {PreconditionFailed.code, "busy"}:
                 raise
-    raise Conflict("This was changed by several other requests at the same time. Send it again.", code="busy")
+    raise Busy("This was changed by several other requests at the same time. Send it again.")
 
 
 def _show(resource: Any, status: int = 200) -> Response:

@@ -35,7 +35,7 @@ from scim2_models import (
 from app.operations.users.provisioned_groups import ProvisionedGroup
 from app.operations.users.provisioning import ProvisionedUser
 from app.rules.mail.email_addresses import canonical_email
-from app.rules.users.profile import MAX_NAME_LENGTH
+from app.rules.users.profile import join_names
 from app.web.json_api import etag_headers
 
 MAX_RESULTS = 100
@@ -202,7 +202,7 @@ def user_fields(resource: EnterpriseUser, before: EnterpriseUser | None = None) 
     if before is not None and before.name is not None and resource.display_name == before.display_name:
         display = name.formatted if name.formatted != before.name.formatted else display
     if not display:
-        display = " ".join(filter(None, (name.given_name, name.family_name)))[:MAX_NAME_LENGTH].rstrip()
+        display = join_names(name.given_name, name.family_name)
     address = _primary(resource.addresses)
     phone = _primary(resource.phone_numbers)
     enterprise = resource[Enterprise] or Enterprise()

@@ -30,7 +30,7 @@ from wtforms.validators import InputRequired, Length, ValidationError
 from wtforms.widgets import DateInput
 
 from app.rules.directory.attributes import BOOLEAN, DATE, INTEGER, LIST, MAX_TEXT, Attribute
-from app.rules.errors import Conflict, DomainError, InvalidInput, PreconditionFailed
+from app.rules.errors import Conflict, DomainError, Forbidden, InvalidInput, PreconditionFailed
 from app.web.languages import gettext, translate
 
 NO_AUTOCOMPLETE: Mapping[str, str] = {"autocomplete": "off"}
@@ -83,9 +83,9 @@ class PageForm(FlaskForm):
         A field that the form itself has rejected keeps its own message.
         ``fields`` maps a field of the operation to a field of the form where the names differ.
         ``redirect_uris[1]`` is shown at ``redirect_uris`` and names the line. Raises an error of the service itself
-        again: its response is 503 with Retry-After.
+        again, whose response is 503 with Retry-After, and a missing permission that is not for a value of a field.
         """
-        if error.status >= 500:
+        if error.status >= 500 or (isinstance(error, Forbidden) and not error.errors):
             raise error
         self.refusal = error
         if not error.errors:

@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,10 +16,12 @@ import pytest
 from flask import Flask
 from werkzeug.test import TestResponse
 
-from app.operations.audit.webhooks import create_webhook, rotate_webhook_secret
+from app.operations.audit import webhooks
+from app.operations.audit.webhooks import create_webhook
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.organizations.roles import create_role
 from app.rules.actor import Actor
+from app.rules.audit.webhooks import parse_overlap
 from tests.factories import Factory, bearer_header
 from tests.support.concurrent_requests import Post, send_concurrently
 from tests.support.servers import LiveServer
@@ -194,12 +197,21 @@ def test_one_of_concurrent_updates_of_a_version_is_stored(app: Flask, make: Fact
         assert sorted(answer.status_code for answer in answers) == [200, 412], [a.text for a in answers]
 
 
-def test_only_one_of_concurrent_rotations_of_a_webhook_secret_succeeds(app: Flask, make: Factory) -> None:
+def test_only_one_of_concurrent_rotations_of_a_webhook_secret_succeeds(
+    app: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A second one would drop the secret that receivers use."""
+    # Both have read the webhook before one of them changes it.
+    gate = threading.Barrier(2)
+
+    def parse(sent: dict[str, Any]) -> timedelta:
+        gate.wait(10)
+        return parse_overlap(sent)
+
+    monkeypatch.setattr(webhooks, "parse_overlap", parse)
     organization = make.organization()
     admin = make.actor(organization)
     with app.app_context():
         path = _webhook(make, organization, admin)
-    rotate = functools.partial(rotate_webhook_secret, admin, path.removeprefix("/webhooks/"), {})
-    for _ in range(3):
-        assert sorted(at_once(app, [rotate] * 2)) == ["Busy", "SignedWebhook"]
+    rotate = functools.partial(webhooks.rotate_webhook_secret, admin, path.removeprefix("/webhooks/"), {})
+    assert sorted(at_once(app, [rotate] * 2)) == ["Busy", "SignedWebhook"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from flask_migrate import upgrade
-from sqlalchemy import Engine, event
+from sqlalchemy import Engine, event, inspect
 
 from app import config, create_app
 from app.extensions import db
@@ -65,3 +65,13 @@ def killed_after(changes: int) -> Iterator[None]:
     finally:
         event.remove(Engine, "before_cursor_execute", count)
         db.engine.dispose()
+
+
+def columns() -> dict[tuple[str, str], bool]:
+    """Return each column, and whether an INSERT must give it a value."""
+    inspector = inspect(db.engine)
+    return {
+        (table, column["name"]): not column["nullable"] and column["default"] is None
+        for table in inspector.get_table_names()
+        for column in inspector.get_columns(table)
+    }

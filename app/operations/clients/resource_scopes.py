@@ -19,7 +19,7 @@ from app.operations.store.transactions import OutdatedRead, count_changed, read,
 from app.rules.actor import Actor
 from app.rules.clients.client_types import GRANTS_WITHOUT_CONSENT
 from app.rules.clients.resource_fields import ScopeWords
-from app.rules.errors import Conflict, FieldError, InvalidInput
+from app.rules.errors import Busy, Conflict, FieldError, InvalidInput
 from app.rules.identifiers import format_client_id, new_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.versions import ExpectedVersion, require_version
@@ -283,7 +283,7 @@ def _require_available(
 
 
 def _add_all(actor: Actor, row: Resource, new: Sequence[ScopeWords]) -> None:
-    duplicate = Conflict("One of these scopes was added at the same time. Try again.", code="busy")
+    duplicate = Busy("One of these scopes was added at the same time. Try again.")
     with savepoint(on_duplicate=duplicate):
         for words in new:
             _add(actor, row, words)

@@ -169,6 +169,11 @@ def validate_user_change(fields: Mapping[str, Any], attributes: Iterable[Attribu
     return values | ({"status": fields["status"] or "active"} if "status" in fields else {})
 
 
+def join_names(*names: str | None) -> str:
+    """Return the name that consists of a given and a family name, as long as a name may be."""
+    return " ".join(filter(None, names))[:MAX_NAME_LENGTH].rstrip()
+
+
 def _strip(name: str, value: Any) -> Any:
     """Return the value without surrounding spaces, a phone number without separators (E.164 has only digits).
 
