@@ -83,7 +83,9 @@ def access_requests(context: PortalContext) -> PageResponse:
         page=page,
         current_status=status,
         statuses=ACCESS_STATUSES,
-        may_decide=context.actor.has_permission_for_own("resources:write"),
+        may_decide=lambda record: context.actor.has_permission(
+            "resources:write", owner_id=record.resource_owner_id
+        ),
     )
 
 

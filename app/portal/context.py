@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 from urllib.parse import urlencode
 
@@ -21,6 +21,7 @@ from app.operations.sign_in.reauthentication import FreshSignInRequired, is_sign
 from app.operations.sign_in.sessions import SessionRecord
 from app.operations.store.rows import Page, PageRequest
 from app.portal.charts import meter, sparkline
+from app.portal.navigation import navigation, settings_navigation
 from app.portal.notices import NOTICES, NOTIFIED
 from app.rules.actor import Actor
 from app.rules.directory.permissions import BUILT_IN_ROLES, effective_roles
@@ -38,6 +39,7 @@ from app.web.request_bodies import accept_large_form
 portal = Blueprint("portal", __name__)
 portal.add_app_template_filter(sparkline)
 portal.add_app_template_filter(meter)
+portal.add_app_template_global(settings_navigation)
 
 # Kind of error, title of the page, what to do.
 _ERRORS: tuple[tuple[type[DomainError], str, str | None], ...] = (
@@ -318,101 +320,3 @@ def _switcher(organization: OrganizationSnapshot, home: SessionRecord) -> dict[s
         "search_url": all_url if is_long else None,
         "all_url": all_url,
     }
-
-
-class NavigationEntry(Struct, frozen=True):
-    """One link of the sidebar; ``count`` is shown beside it if something waits there."""
-
-    label: str
-    url: str
-    icon: str
-    current: bool
-    count: str | None = None
-
-
-_NO_COUNTS: Mapping[str, str] = {}
-NavigationGroup = tuple[str | None, list[NavigationEntry]]
-# Title of each group, and its pages: label, path below the organization's, icon, the permission that opens it.
-_GROUPS: tuple[tuple[str | None, tuple[tuple[str, str, str, str], ...]], ...] = (
-    (
-        lazy_gettext("Build"),
-        (
-            (lazy_gettext("Home"), "", "home", "organization:read"),
-            (lazy_gettext("Clients"), "/clients", "apps", "clients:read"),
-            (lazy_gettext("APIs and scopes"), "/apis", "server", "resources:read"),
-            (lazy_gettext("Playground"), "/playground", "play", "clients:write"),
-            (lazy_gettext("Token inspector"), "/inspect", "eye", "tokens:read"),
-            (lazy_gettext("Docs"), "/docs", "book", "clients:read"),
-        ),
-    ),
-    (
-        lazy_gettext("Observe"),
-        (
-            (lazy_gettext("Requests"), "/logs", "pulse", "logs:read"),
-            (lazy_gettext("Audit log"), "/audit", "rows", "audit:read"),
-            (lazy_gettext("Webhooks"), "/webhooks", "hooks", "webhooks:read"),
-        ),
-    ),
-    (
-        lazy_gettext("People"),
-        (
-            (lazy_gettext("Users"), "/users", "person", "users:read"),
-            (lazy_gettext("Team and roles"), "/administrators", "people", "admins:read"),
-            (lazy_gettext("Identity providers"), "/identity-providers", "key", "settings:read"),
-        ),
-    ),
-    (None, ((lazy_gettext("Settings"), "/settings", "settings", "settings:read"),)),
-)
-_INSTANCE_GROUP = (
-    lazy_gettext("Instance"),
-    (
-        (lazy_gettext("Organizations"), "/organizations", "building", "organizations:read"),
-        (lazy_gettext("Instance limits"), "/instance-limits", "shield", "instance:read"),
-    ),
-)
-# Pages that belong to another page's entry although their path is elsewhere.
-_RELATED_PATHS = {
-    "/clients": ("/client-requests",),
-    "/users": ("/registrations", "/groups"),
-    "/apis": ("/scopes", "/access-requests"),
-    "/settings": ("/revocations", "/registration-tokens"),
-}
-
-
-def navigation(
-    organization: OrganizationSnapshot, actor: Actor, path: str, *, counts: Mapping[str, str] = _NO_COUNTS
-) -> list[NavigationGroup]:
-    """Return the groups of entries that the actor may open; the one of the page at ``path`` is current.
-
-    ``counts`` are shown beside the entries of these paths.
-    """
-    base = f"/portal/{organization.slug}"
-    groups = ((_INSTANCE_GROUP,) if organization.is_root else ()) + _GROUPS
-    shown = (
-        (
-            title,
-            [
-                NavigationEntry(label, f"{base}{page}", icon, _is_current(path, base, page), counts.get(page))
-                for label, page, icon, permission in pages
-                if actor.has_permission_for_own(permission)
-            ],
-        )
-        for title, pages in groups
-    )
-    return [(title, entries) for title, entries in shown if entries]
-
-
-def first_page(organization: OrganizationSnapshot, actor: Actor) -> str | None:
-    """Return the URL of the first page after Home that the actor may open."""
-    entries = (entry for _, group in navigation(organization, actor, "") for entry in group)
-    home = f"/portal/{organization.slug}"
-    return next((entry.url for entry in entries if entry.url != home), None)
-
-
-def _is_current(path: str, base: str, page: str) -> bool:
-    if not page:
-        return path == base
-    return any(
-        path == f"{base}{related}" or path.startswith(f"{base}{related}/")
-        for related in (page, *_RELATED_PATHS.get(page, ()))
-    )

@@ -13,8 +13,9 @@ from app.operations.maintenance.instance_overview import get_instance_overview, 
 from app.operations.organizations.overview import get_overview
 from app.operations.store.rows import PageRequest
 from app.operations.users.registrations import count_registrations
-from app.portal.context import PageResponse, PortalContext, first_page, portal, portal_page, search_query
+from app.portal.context import PageResponse, PortalContext, portal, portal_page, search_query
 from app.portal.labels import AUDIT_ACTIONS, CLIENT_TYPE_LABELS
+from app.portal.navigation import first_page
 from app.portal.traffic import PERIODS, traffic_chart
 from app.rules.errors import Conflict, Forbidden, NotFound, TooManyRequests
 from app.rules.languages.translation import lazy_gettext

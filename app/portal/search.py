@@ -11,9 +11,10 @@ from msgspec import Struct
 from app.operations.clients.client_records import list_clients
 from app.operations.store.rows import PageRequest
 from app.operations.users.users import get_user_record, list_users
-from app.portal.context import PageResponse, PortalContext, navigation, portal_page, search_query
+from app.portal.context import PageResponse, PortalContext, portal_page, search_query
 from app.portal.docs import matches, require_reader, search_docs
 from app.portal.labels import CLIENT_TYPE_LABELS
+from app.portal.navigation import navigation
 from app.portal.setting_texts import TOPICS
 from app.rules.actor import Actor
 from app.rules.errors import NotFound

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 from flask import redirect, request
 from wtforms import HiddenField
 
-from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.organizations.organizations import (
     delete_organization,
     get_organization,
@@ -32,13 +30,11 @@ from app.operations.tokens.signing_key_lists import (
 )
 from app.portal.context import (
     Confirmation,
-    NavigationEntry,
-    NavigationGroup,
     PageResponse,
     PortalContext,
-    portal,
     portal_page,
 )
+from app.portal.navigation import settings_navigation
 from app.portal.organizations import deletion_of
 from app.portal.setting_forms import (
     ACCENT_COLOR,
@@ -58,48 +54,9 @@ from app.portal.setting_texts import TOPICS, Topic
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound, PreconditionFailed
 from app.rules.organizations.branding import DEFAULT_ACCENT, describe_accent
 from app.rules.organizations.settings import value_at
-from app.rules.organizations.settings_table import SETTINGS
 from app.web.flash import flash
 from app.web.forms import PageForm, TypedConfirmationForm, VersionField, plain_text_field
 from app.web.languages import gettext, lazy_gettext, translate
-
-
-def _topic_entry(key: str) -> tuple[str, str, str, str]:
-    return TOPICS[key].title, f"/settings/{key}", TOPICS[key].icon, "settings:read"
-
-
-# Groups of the topics beside every settings page: label, path below the organization's, icon, the permission that
-# opens it.
-_GROUPS = (
-    (
-        lazy_gettext("Organization"),
-        (
-            (lazy_gettext("General"), "/settings/general", "building", "organization:read"),
-            *map(_topic_entry, ("branding", "limits", "audit")),
-        ),
-    ),
-    (
-        lazy_gettext("People"),
-        (
-            *map(_topic_entry, ("registration", "sign-in", "mfa", "sessions")),
-            (lazy_gettext("User attributes"), "/settings/attributes", "people", "settings:read"),
-            (lazy_gettext("Roles and permissions"), "/settings/permissions", "person", "roles:read"),
-        ),
-    ),
-    (
-        lazy_gettext("Clients"),
-        (
-            *map(_topic_entry, ("tokens", "clients", "self-registration")),
-            (lazy_gettext("Initial access tokens"), "/registration-tokens", "key", "clients:read"),
-            (lazy_gettext("Signing keys"), "/settings/keys", "key", "settings:read"),
-            (lazy_gettext("Revocations"), "/revocations", "warning", "tokens:read"),
-        ),
-    ),
-)
-_INSTANCE_GROUP = (
-    lazy_gettext("Instance"),
-    ((lazy_gettext("Instance limits"), "/instance-limits", "shield", "instance:read"),),
-)
 
 
 class GeneralForm(PageForm):
@@ -120,33 +77,13 @@ class RotateKeyForm(PageForm):
     algorithm = HiddenField()
 
 
-@portal.app_template_global()
-def settings_navigation(
-    organization: OrganizationSnapshot, may: Callable[[str], bool], path: str
-) -> list[NavigationGroup]:
-    """Return the topics that the actor may open, with the number of settings that differ from the default."""
-
-    def entry(label: str, page: str, icon: str) -> NavigationEntry:
-        topic = TOPICS.get(page.removeprefix("/settings/"))
-        paths = topic.paths if topic else ()
-        changed = sum(value_at(organization.settings, name) != SETTINGS[name].default for name in paths)
-        url = f"/portal/{organization.slug}{page}"
-        current = f"{path}/".startswith(f"{url}/")
-        return NavigationEntry(label, url, icon, current, str(changed) if changed else None)
-
-    groups = _GROUPS + ((_INSTANCE_GROUP,) if organization.is_root else ())
-    found = [
-        (title, [entry(label, page, icon) for label, page, icon, permission in pages if may(permission)])
-        for title, pages in groups
-    ]
-    return [group for group in found if group[1]]
-
-
 @portal_page("/settings", "GET")
 def settings(context: PortalContext) -> PageResponse:
-    """Redirect to the first topic."""
-    context.actor.require("settings:read")
-    [(_, entries), *_] = settings_navigation(context.organization, context.actor.has_permission, request.path)
+    """Redirect to the first page of settings that the user may open."""
+    groups = settings_navigation(context.organization, context.actor.has_permission, request.path)
+    if not groups:
+        context.actor.require("settings:read")
+    [(_, entries), *_] = groups
     return redirect(entries[0].url, 303)
 
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections import Counter
 from typing import Any
 
 import pytest
+from flask import Flask
 
+from app.operations.organizations.roles import create_role
 from app.portal.setting_texts import TOPICS
+from tests.factories import Factory
+from tests.support.world import build
 
+_LINK = re.compile(r'<a [^>]*href="([^"]+)"')
 MARKED = re.compile(r'<li><a href="[^"]*/portal/acme([^"]*)" aria-current="page">')
 
 
@@ -87,3 +93,34 @@ def test_settings_list_every_topic_once_under_a_heading(ada: Any) -> None:
     # Beside the page, and in the menu of narrow screens.
     assert Counter(listed) == dict.fromkeys(listed, 2)
     assert re.findall(r"<h2>(\w+)</h2><ul>", page) == ["Organization", "People", "Clients"] * 2
+
+
+@pytest.mark.parametrize(
+    "permissions",
+    [
+        ["roles:read", "tokens:read", "registrations:read"],
+        ["organization:read", "logs:read", "clients:read:own"],
+        ["clients:read", "resources:read", "resources:write:own", "roles:write"],
+    ],
+    ids=" ".join,
+)
+def test_no_link_leads_to_a_page_that_the_role_may_not_open(
+    app: Flask, make: Factory, permissions: list[str]
+) -> None:
+    corner, _ = build(app, make)
+    with app.app_context():
+        create_role(make.actor(corner.organization), {"id": "narrow", "permissions": permissions})
+    user = make.user(corner.organization, role="narrow")
+    http = app.test_client()
+    make.sign_in(user, http)
+    base = f"/portal/{corner.organization.slug}"
+    seen, found = set(), [(base, base)]
+    while found:
+        page, path = found.pop()
+        answer = http.get(path)
+        assert answer.status_code in {200, 303}, (page, path)
+        pages = [answer.location] if answer.status_code == 303 else _LINK.findall(answer.text)
+        ours = {html.unescape(link).split("#")[0].split("?")[0] for link in pages if link.startswith(base)}
+        found += [(path, link) for link in ours - seen]
+        seen |= ours
+    assert len(seen) > 3

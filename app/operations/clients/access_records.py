@@ -48,6 +48,7 @@ class AccessRecord(HasPublicId, Struct, frozen=True):
     resource_id: str
     resource_name: str
     resource_identifier: str
+    resource_owner_id: UUID | None
     status: str
     scopes: tuple[str, ...]
     reason: str | None
@@ -131,6 +132,7 @@ def _select(actor: Actor) -> Select[Any]:
             Client.name.label("client_name"),
             Resource.name.label("resource_name"),
             Resource.identifier.label("resource_identifier"),
+            Resource.owner_id.label("resource_owner_id"),
         )
         .join(Client, _CLIENT_OF_ACCESS)
         .join(Resource, RESOURCE_OF_ACCESS)

@@ -290,17 +290,11 @@ def _update(
     before = _audit_fields(row)
     if secret is not None:
         values["sealed_secret"] = _seal(row.organization_id, row.id, secret)
-    updated = count_changed(
+    db.session.execute(
         update(IdentityProvider)
-        .where(
-            has_key(IdentityProvider, row.organization_id, row.id), IdentityProvider.version == row.version
-        )
+        .where(has_key(IdentityProvider, row.organization_id, row.id))
         .values(version=row.version + 1, updated_at=clock.now(), **values)
     )
-    if updated != 1:
-        raise Conflict(
-            "The identity provider was changed by another request. Try again.", code="changed_meanwhile"
-        )
     # A sign-in that links an account holds the row, which is locked here.
     if "issuer" in values and has_linked_identities(row.organization_id, row.id):
         raise InvalidInput(
