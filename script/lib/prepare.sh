@@ -3,10 +3,15 @@
 
 say() { printf '%s\n' "$*" >&2; }
 
-# The system's own Python comes before another one on the PATH: the packages below belong to it, and distributions
+# Set $python. The system's own comes before another one on the PATH: the packages below belong to it, and distributions
 # compile it with profile-guided optimization. One that pyenv compiles may take 1.5 times as long.
-python=/usr/bin/python3
-"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || python=python3
+find_python() {
+    for python in /usr/bin/python3 python3; do
+        if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then return 0; fi
+    done
+    say "Gatehouse needs Python 3.11 or newer as python3."
+    exit 1
+}
 
 # install_packages NAME...: install these Debian packages, or print the command to type.
 install_packages() {
@@ -35,6 +40,7 @@ install_packages() {
 
 # Print the names of the packages that requirements.txt needs: mysqlclient is built from source.
 missing_build_packages() {
+    find_python
     "$python" -c 'import ensurepip, venv' 2>/dev/null || printf 'python3-venv '
     command -v cc >/dev/null 2>&1 || printf 'build-essential '
     "$python" -c 'import os, sys, sysconfig
@@ -45,10 +51,6 @@ sys.exit(not os.path.exists(os.path.join(sysconfig.get_paths()["include"], "Pyth
 
 # prepare_venv FILE...: install into .venv what the FILEs pin. Do nothing if they are unchanged.
 prepare_venv() {
-    if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
-        say "Gatehouse needs Python 3.11 or newer as python3."
-        exit 1
-    fi
     wanted=$(cat "$@" | sha256sum | cut -d' ' -f1)
     stamp=.venv/installed-$(printf '%s' "$*" | tr -c 'a-z.' '-')
     if [ -x .venv/bin/python ] && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then
@@ -57,6 +59,7 @@ prepare_venv() {
     # One at a time: a server and a test run may be started side by side in a fresh clone.
     exec 9<script/lib/prepare.sh
     ! command -v flock >/dev/null 2>&1 || flock 9
+    find_python
     missing=$(missing_build_packages)
     # shellcheck disable=SC2086
     [ -z "$missing" ] || install_packages $missing
