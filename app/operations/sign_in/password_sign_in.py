@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Literal
 from uuid import UUID
 
@@ -48,6 +49,7 @@ class _Credentials(Struct, frozen=True):
     password_hash: str | None
     is_active: bool
     has_blocked_password: bool
+    password_changed_at: datetime | None
 
 
 _FIND_ACCOUNT = CompiledQuery(
@@ -66,7 +68,7 @@ _FIND_ACCOUNT = CompiledQuery(
     )
 )
 _LOCK_WITH_PASSWORD = CompiledQuery(
-    LOCK_USER.where(User.password_hash == bindparam("password_hash")).with_for_update()
+    LOCK_USER.add_columns(User.password_changed_at).where(User.password_hash.is_not(None)).with_for_update()
 )
 
 
@@ -159,7 +161,10 @@ def _find_account(
     if row is None:
         return None, None
     is_blocked = organization.blocks_password(row.password_changed_at, row.created_at)
-    return _Credentials(row.id, row.password_hash, row.status == ACTIVE, is_blocked), row.browser_id
+    account = _Credentials(
+        row.id, row.password_hash, row.status == ACTIVE, is_blocked, row.password_changed_at
+    )
+    return account, row.browser_id
 
 
 @transaction
@@ -172,11 +177,12 @@ def _accept_password(
     attempts: tuple[UUID, ...],
     browser: Browser,
 ) -> SignedIn | SecondStepRequired | None:
-    """Complete the sign-in, or return None if the password or the status changed after the hash was read."""
-    row = _LOCK_WITH_PASSWORD.first(
-        organization_id=organization.id, user_id=account.id, password_hash=account.password_hash
-    )
-    if row is None:
+    """Complete the sign-in, or return None if the password or the status changed after the hash was read.
+
+    A sign-in at the same time may have renewed the hash: the password is still the same.
+    """
+    row = _LOCK_WITH_PASSWORD.first(organization_id=organization.id, user_id=account.id)
+    if row is None or row.password_changed_at != account.password_changed_at:
         return None
     if renewed_hash:
         _RENEW_HASH.write(of_organization=organization.id, of_user=account.id, password_hash=renewed_hash)
