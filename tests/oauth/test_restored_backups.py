@@ -20,6 +20,10 @@ from app.operations.clients.credentials import (
     restore_retiring_secrets,
     rotate_credential,
 )
+from app.operations.clients.initial_access_tokens import (
+    create_registration_token,
+    list_registration_tokens,
+)
 from app.operations.directory.lookups import (
     OrganizationSnapshot,
     get_organization_by_slug,
@@ -27,6 +31,11 @@ from app.operations.directory.lookups import (
 from app.operations.maintenance.exported_events import RELEVANT_ACTIONS, end_again, read_export
 from app.operations.organizations.organizations import get_organization
 from app.operations.sign_in.passkeys import SIGN_IN, consume_challenge, issue_challenge, validate_challenge
+from app.operations.sign_in.provisioning_tokens import (
+    MAX_TOKENS_PER_PROVIDER,
+    create_provisioning_token,
+    list_provisioning_tokens,
+)
 from app.operations.sign_in.second_factors import (
     store_authenticator_app,
     use_authenticator_code,
@@ -47,6 +56,7 @@ from tests.cli.test_commands import run
 from tests.factories import Factory, MadeClient, bearer_header
 from tests.oauth.backup_world import World, succeeds
 from tests.oauth.conftest import Flow
+from tests.scim.conftest import new_directory
 from tests.support.applications import forget
 from tests.support.databases import Database
 from tests.support.dpop import Prover
@@ -394,3 +404,21 @@ def test_value_for_one_use_is_not_used_again_after_a_restore(
         # As if six minutes had passed since.
         database.query("UPDATE organizations SET restored_at = '2020-01-01 00:00:00.000000'")
         assert usable() == set(values)
+
+
+def test_tokens_from_before_a_restore_are_not_listed_as_usable(app: Flask, make: Factory) -> None:
+    make.root()
+    directory = new_directory(app, make, make.organization())
+    actor, provider = make.actor(directory.organization), directory.record.public_id
+
+    def listed() -> tuple[int, int]:
+        return len(list_provisioning_tokens(actor, provider)), len(list_registration_tokens(actor).items)
+
+    with app.app_context():
+        create_registration_token(actor, {"name": "CI"})
+        assert listed() == (1, 1)
+    assert run(app, "maintenance", "restore").exit_code == 0
+    with app.app_context():
+        assert listed() == (0, 0)
+        for _ in range(MAX_TOKENS_PER_PROVIDER):
+            create_provisioning_token(actor, provider)

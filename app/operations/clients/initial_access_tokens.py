@@ -9,7 +9,7 @@ from uuid import UUID
 
 from msgspec import Struct
 from msgspec.structs import replace
-from sqlalchemy import select, update
+from sqlalchemy import ColumnElement, select, update
 
 from app.extensions import db
 from app.models.base import has_key
@@ -80,10 +80,7 @@ def create_registration_token(actor: Actor, fields: Mapping[str, Any]) -> NewReg
     now = clock.now()
     terms = validate_registration_terms(now, fields)
     active = select(RegistrationToken.id).where(
-        RegistrationToken.organization_id == actor.organization_id,
-        RegistrationToken.revoked_at.is_(None),
-        RegistrationToken.expires_at > now,
-        _HAS_USES_LEFT,
+        *_not_revoked(actor.organization_id), RegistrationToken.expires_at > now, _HAS_USES_LEFT
     )
     if count_rows(active, MAX_ACTIVE_TOKENS) == MAX_ACTIVE_TOKENS:
         raise Conflict(
@@ -120,12 +117,10 @@ def list_registration_tokens(
 ) -> Page[RegistrationTokenRecord]:
     """List the organization's tokens, newest first. Raises Forbidden.
 
-    Revoked tokens are not listed. Expired and used up tokens are listed for a month.
+    Revoked tokens are not listed, nor those from before a restore. Expired and used up tokens are listed for a month.
     """
     actor.require("clients:read")
-    statement = select(RegistrationToken).where(
-        RegistrationToken.organization_id == actor.organization_id, RegistrationToken.revoked_at.is_(None)
-    )
+    statement = select(RegistrationToken).where(*_not_revoked(actor.organization_id))
     now = clock.now()
     return read_page(statement, (RegistrationToken.id,), page_request).map(lambda row: _record(row, now))
 
@@ -176,11 +171,9 @@ def require_usable_token(organization_id: str, token: str) -> None:
     if is_token_of(token, INITIAL_ACCESS, organization_id):
         found = db.session.scalar(
             select(RegistrationToken.id).where(
-                RegistrationToken.organization_id == organization_id,
+                *_not_revoked(organization_id),
                 RegistrationToken.digest == digest(token),
-                RegistrationToken.revoked_at.is_(None),
                 RegistrationToken.expires_at > clock.now(),
-                created_after_restore(RegistrationToken.created_at, organization_id),
             )
         )
     if found is None:
@@ -202,9 +195,8 @@ def spend_token(organization_id: str, token: str) -> UUID:
             update(RegistrationToken)
             .where(
                 *same_token,
-                RegistrationToken.revoked_at.is_(None),
+                *_not_revoked(organization_id),
                 RegistrationToken.expires_at > now,
-                created_after_restore(RegistrationToken.created_at, organization_id),
                 _HAS_USES_LEFT,
             )
             .values(uses=RegistrationToken.uses + 1, last_used_at=now)
@@ -214,13 +206,21 @@ def spend_token(organization_id: str, token: str) -> UUID:
     raise _rejected_error()
 
 
+def _not_revoked(organization_id: str) -> tuple[ColumnElement[bool], ...]:
+    return (
+        RegistrationToken.organization_id == organization_id,
+        RegistrationToken.revoked_at.is_(None),
+        created_after_restore(RegistrationToken.created_at, organization_id),
+    )
+
+
 def _rejected_error() -> Unauthenticated:
     return Unauthenticated("Registration needs a valid initial access token, sent as a Bearer token.")
 
 
 def _get_row(actor: Actor, token_id: str) -> RegistrationToken:
     key = has_key(RegistrationToken, actor.organization_id, parse_public_id("ria", token_id))
-    statement = select(RegistrationToken).where(key, RegistrationToken.revoked_at.is_(None))
+    statement = select(RegistrationToken).where(key, *_not_revoked(actor.organization_id))
     row: RegistrationToken = get_row(statement, "There is no such registration token.")
     return row
 

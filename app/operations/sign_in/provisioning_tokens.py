@@ -196,6 +196,7 @@ def _of_provider(provider: IdentityProviderRecord) -> tuple[ColumnElement[bool],
     return (
         ProvisioningToken.organization_id == provider.organization_id,
         ProvisioningToken.provider_id == provider.id,
+        created_after_restore(ProvisioningToken.created_at, provider.organization_id),
     )
 
 
