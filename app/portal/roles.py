@@ -43,7 +43,7 @@ from app.rules.directory.permissions import (
     PERMISSIONS,
     effective_roles,
 )
-from app.rules.errors import Conflict, InvalidInput, NotFound, TooManyRequests
+from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound, TooManyRequests
 from app.web.forms import (
     CODE,
     NO_AUTOCOMPLETE,
@@ -142,7 +142,7 @@ def new_role(context: PortalContext) -> PageResponse:
     form = RoleForm()
     del form.version
     if form.validate_on_submit():
-        with form.show_errors(InvalidInput, Conflict, fields={"id": "key"}):
+        with form.show_errors(InvalidInput, Conflict, Forbidden, fields={"id": "key"}):
             create_role(context.actor, {"id": form.key.data, **form.values()})
             return context.done("/settings/permissions", "saved")
     return _page(context, None, form)
@@ -299,7 +299,9 @@ def new_administrator(context: PortalContext) -> PageResponse:
         if key != MEMBER
     ]
     if form.validate_on_submit():
-        with form.show_errors(InvalidInput, Conflict, TooManyRequests, fields={"user_id": "email"}):
+        with form.show_errors(
+            InvalidInput, Conflict, Forbidden, TooManyRequests, fields={"user_id": "email"}
+        ):
             added = add_administrator(
                 context.actor,
                 context.organization.slug,

@@ -122,7 +122,7 @@ class PageForm(FlaskForm):
             )
             self["version"].data = current_version
 
-        return ErrorsShownInForm((InvalidInput, Conflict, PreconditionFailed), show)
+        return ErrorsShownInForm((InvalidInput, Conflict, Forbidden, PreconditionFailed), show)
 
     @property
     def response_status(self) -> int:

@@ -13,6 +13,9 @@ from app.rules.identifiers import public_id
 ADMIN = re.compile(r"/administrators/(adm_[a-z0-9]+)/remove")
 INVITATION = re.compile(r"/administrators/invitations/(inv_[a-z0-9]+)/revoke")
 
+# Enough for the pages of roles and administrators.
+STAFF = ["settings:read", "roles:read", "roles:write", "admins:read", "admins:write"]
+
 
 def test_existing_user_gets_role_immediately(make: Any, acme: Any, ada: Any) -> None:
     bob = make.user(acme, email="bob@acme.example", name="Bob")
@@ -147,3 +150,23 @@ def test_member_is_not_listed_as_administrator(make: Any, acme: Any, ada: Any) -
     assert "Bob" not in ada.get("/administrators").text
     assert "Bob" in ada.get("/users").text
     assert 'value="member"' not in ada.get("/administrators/new").text
+
+
+def test_permission_that_the_administrator_lacks_is_an_error_at_its_field(
+    acme: Any, ada: Any, portal_user: Any
+) -> None:
+    ada.submit("/settings/permissions/new", key="staff", name="Staff", permissions=STAFF)
+    grace = portal_user(acme, "staff")
+    answer = grace.send(
+        "/settings/permissions/new", key="sly", name="Sly", permissions=["users:read", "clients:write"]
+    )
+    assert answer.status_code == 403 and 'value="Sly"' in answer.text
+    assert "You can only grant or remove permissions that you have." in grace.text
+    grace.get("/settings/permissions/staff")
+    answer = grace.send(
+        "/settings/permissions/staff", version=grace.hidden("version"), name="Crew", permissions=["users:read"]
+    )
+    assert answer.status_code == 403 and 'value="Crew"' in answer.text
+    answer = grace.send("/administrators/new", email="new@example.com", role="admin")
+    assert answer.status_code == 403 and 'value="new@example.com"' in answer.text
+    assert "You can't manage the role admin" in grace.text

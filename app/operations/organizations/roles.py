@@ -15,7 +15,7 @@ from app.operations.organizations.settings import store_settings
 from app.operations.store.transactions import read, transaction
 from app.rules.actor import Actor
 from app.rules.directory.permissions import ADMIN, BUILT_IN_ROLES, Role, effective_roles
-from app.rules.errors import Conflict, DomainError, FieldError, InvalidInput, NotFound
+from app.rules.errors import Conflict, DomainError, FieldError, Forbidden, InvalidInput, NotFound
 from app.rules.fields import ValidationErrors, find_unknown
 from app.rules.organizations.settings import ROLES_PATH
 from app.rules.organizations.settings_table import ROLE_FIELDS
@@ -145,24 +145,21 @@ def _store(actor: Actor, key: str, entry: dict[str, Any] | None) -> RoleRecord:
     organization = get_organization_by_id(actor.organization_id)
     try:
         stored = store_settings(actor, organization, {"user_permissions": {"roles": {key: entry}}})
-    except DomainError as refusal:
-        raise _with_role_fields(refusal, key) from refusal
+    except InvalidInput as refusal:
+        raise InvalidInput.of(_role_fields(refusal, key)) from refusal
+    except Forbidden as refusal:
+        refusal.errors = _role_fields(refusal, key)
+        raise
     role = effective_roles(stored.settings.document).get(key)
     return RoleRecord(key, role or Role(key, "", ()), organization.slug)
 
 
-def _with_role_fields(refusal: DomainError, key: str) -> DomainError:
-    """Rename the invalid fields from settings paths to fields of the role."""
-    if not isinstance(refusal, InvalidInput):
-        return refusal
+def _role_fields(refusal: DomainError, key: str) -> tuple[FieldError, ...]:
+    """Return the errors with fields of the role instead of paths of settings."""
     head = f"{ROLES_PATH}.{key}"[:200]
-    return InvalidInput.of(
-        [
-            FieldError(
-                "id" if error.field == head else error.field.removeprefix(f"{head}."),
-                error.code,
-                error.message,
-            )
-            for error in refusal.errors
-        ]
+    return tuple(
+        FieldError(
+            "id" if error.field == head else error.field.removeprefix(f"{head}."), error.code, error.message
+        )
+        for error in refusal.errors
     )

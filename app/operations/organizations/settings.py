@@ -267,7 +267,7 @@ def _require_grantable(actor: Actor, before: Mapping[str, Any], after: Mapping[s
                     permission=missing[0],
                 )
             )
-            raise Forbidden(message, permission=missing[0])
+            raise Forbidden(message, permission=missing[0], field=f"{rules.ROLES_PATH}.{role}.permissions")
     _require_grantable_to_all(actor, before, after)
 
 

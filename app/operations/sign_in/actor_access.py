@@ -134,8 +134,10 @@ def _list_roles_everywhere(user: UserSnapshot) -> Iterator[tuple[OrganizationSna
             yield get_unpurged_organization(organization_id), role
 
 
-def require_role_permissions(actor: Actor, organization: OrganizationSnapshot, role: str) -> None:
-    """Require that the actor has all permissions of the role.
+def require_role_permissions(
+    actor: Actor, organization: OrganizationSnapshot, role: str, *, field: str | None = None
+) -> None:
+    """Require that the actor has all permissions of the role, which is the value of ``field``, if any.
 
     Raises Forbidden with the first missing permission.
     """
@@ -152,6 +154,7 @@ def require_role_permissions(actor: Actor, organization: OrganizationSnapshot, r
                 permission=missing[0],
             ),
             permission=missing[0],
+            field=field,
         )
 
 

@@ -187,10 +187,7 @@ def _require_allowed(part: ImportPart, imported: ImportedUser) -> None:
         if role not in default_roles and not part.importer.has_permission("admins:write"):
             message = f"Assigning the role {role} requires the permission admins:write."
             raise Forbidden(message, permission="admins:write", field="roles")
-        try:
-            require_role_permissions(part.importer, part.organization, role)
-        except Forbidden as error:
-            raise Forbidden(error.description, permission=error.permission, field="roles") from None
+        require_role_permissions(part.importer, part.organization, role, field="roles")
 
 
 @transaction

@@ -62,7 +62,7 @@ def require_grantable(
             f"There is no such role.{suggestion(role, roles)} Available roles: {known}.",
         )
     found.raise_if_any()
-    require_role_permissions(actor, organization, role)
+    require_role_permissions(actor, organization, role, field="role")
     if role != MEMBER:
         require_fresh_user_sign_in(actor)
 
