@@ -147,17 +147,19 @@ _POSTING = frozenset({"dotnet"})
 
 def quickstart_text(client: ClientRecord, task: str, language: str, *, issuer: str) -> str:
     """Return the quickstart as Markdown with the client's values."""
-    return _TEMPLATES.get_template(f"{task}.{language}.md").render(_values(client, issuer))
+    return _TEMPLATES.get_template(f"{task}.{language}.md").render(_values(client, language, issuer))
 
 
-def _values(client: ClientRecord, issuer: str) -> dict[str, Any]:
-    redirect_uri = _local_redirect_uri(client.redirect_uris)
+def _values(client: ClientRecord, language: str, issuer: str) -> dict[str, Any]:
+    redirect_uri = _local_redirect_uri(client, language)
     is_local = is_loopback(redirect_uri)
     url = urlsplit(redirect_uri)
     if is_local and url.port is None and client.type == "native":
         # Any port matches (RFC 8252 section 7.3).
         redirect_uri = redirect_uri.replace(url.netloc, f"{url.netloc}:{_PORT}", 1)
         url = urlsplit(redirect_uri)
+    host = (url.hostname or "localhost") if is_local else "localhost"
+    port = (url.port or 80) if is_local else _PORT
     authjs = _AUTHJS_CALLBACK.fullmatch(url.path)
     own_scopes = [scope for scope in client.scopes if scope not in OPENID_SCOPES]
     method = client.token_endpoint_auth_method
@@ -169,8 +171,9 @@ def _values(client: ClientRecord, issuer: str) -> dict[str, Any]:
         "is_local": is_local,
         "callback": url.path or "/",
         "login": "/login" if url.path != "/login" else "/sign-in",
-        "host": (url.hostname or "localhost") if is_local else "localhost",
-        "port": (url.port or 80) if is_local else _PORT,
+        "host": host,
+        "port": port,
+        "authority": f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
         "page_file": f"{url.path.strip('/')}/index.html".lstrip("/"),
         "provider": authjs[1] if authjs else "gatehouse",
         "is_authjs_callback": bool(authjs),
@@ -189,8 +192,14 @@ def _values(client: ClientRecord, issuer: str) -> dict[str, Any]:
     }
 
 
-def _local_redirect_uri(uris: list[str] | tuple[str, ...]) -> str:
-    """Return the redirect URI to try the code with: one on the developer's own machine if there is one."""
+def _local_redirect_uri(client: ClientRecord, language: str) -> str:
+    """Return the redirect URI to try the code with: one on the developer's own machine if there is one.
+
+    Auth.js decides about the path of its own.
+    """
+    uris = client.redirect_uris
+    if language == "nextjs":
+        uris = tuple(uri for uri in uris if _AUTHJS_CALLBACK.fullmatch(urlsplit(uri).path)) or uris
     return next((uri for uri in uris if is_loopback(uri)), uris[0] if uris else "")
 
 
@@ -214,7 +223,7 @@ def client_quickstart(context: PortalContext, client_id: str) -> PageResponse:
         text=_html(quickstart_text(client, task, language, issuer=issuer), page_language())
         if language
         else None,
-        redirect_uri=_local_redirect_uri(client.redirect_uris),
+        redirect_uri=_local_redirect_uri(client, language),
         has_token=has_token(context.actor, client),
     )
 

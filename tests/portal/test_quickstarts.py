@@ -15,7 +15,7 @@ import pytest
 
 from app.operations.clients.client_usage import clear_recorded_uses
 from app.operations.store.usage_counters import counters
-from app.portal.quickstarts import FOLDER, LANGUAGES, TASKS, quickstart_snippet
+from app.portal.quickstarts import FOLDER, LANGUAGES, TASKS, quickstart_snippet, quickstart_text
 
 # Fields of the client, its tasks, and the languages of the first one.
 CLIENTS: dict[str, tuple[dict[str, Any], list[str], set[str]]] = {
@@ -117,6 +117,31 @@ def test_values_cannot_end_their_strings(acme: Any, make: Any) -> None:
             assert "'scope=a'\"'\"'b$(id)`id`'" in snippet.code
         else:
             assert '"a\'b$(id)`id`"' in snippet.code
+
+
+def test_code_listens_where_the_redirect_uri_leads(acme: Any, make: Any) -> None:
+    """Also at an IPv6 address, whose colons need brackets in a URL; and Auth.js decides about the path of its own."""
+    loopback = make.client(acme, redirect_uris=["http://[::1]:3000/callback"])
+    own = "http://localhost:3001/api/auth/callback/gatehouse"
+    authjs = make.client(acme, redirect_uris=["http://localhost:8080/callback", own])
+    cases = (
+        (loopback, "go", 'ListenAndServe("[::1]:3000"'),
+        (loopback, "dotnet", 'app.Run("http://[::1]:3000")'),
+        (loopback, "php", "php -S '[::1]:3000' index.php"),
+        (loopback, "python", "--host ::1 --port 3000"),
+        (loopback, "nextjs", "such as `http://[::1]:3000/api/auth/callback/gatehouse`"),
+        (authjs, "nextjs", "next dev --port 3001"),
+        (authjs, "node", ".listen(8080,"),
+        # openid-client refuses plain http otherwise.
+        (authjs, "node", "execute: [client.allowInsecureRequests]"),
+    )
+    assert acme.issuer.startswith("http:")
+    for client, language, expected in cases:
+        text = quickstart_text(client.registered.client, "web", language, issuer=acme.issuer)
+        assert expected in text, (language, text)
+    assert "Register that redirect URI" not in quickstart_text(
+        authjs.registered.client, "web", "nextjs", issuer=acme.issuer
+    )
 
 
 def test_device_script_waits_longer_after_each_slow_down(acme: Any, make: Any, tmp_path: Path) -> None:
