@@ -183,7 +183,6 @@ def _values(client: ClientRecord, language: str, issuer: str) -> dict[str, Any]:
         "own_scope": " ".join(own_scopes),
         "has_openid": "openid" in client.scopes,
         "is_offline": "offline_access" in client.scopes,
-        "resource": client.resources[0] if client.resources else "",
         "audience": client.resources[0] if client.resources else "https://api.example.com",
         "is_public": method == NONE,
         "auth_method": method,

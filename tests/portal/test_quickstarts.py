@@ -8,12 +8,15 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from app.operations.clients.client_usage import clear_recorded_uses
+from app.operations.clients.resources import define_resource
 from app.operations.store.usage_counters import counters
 from app.portal.quickstarts import FOLDER, LANGUAGES, TASKS, quickstart_snippet, quickstart_text
 
@@ -142,6 +145,32 @@ def test_code_listens_where_the_redirect_uri_leads(acme: Any, make: Any) -> None
     assert "Register that redirect URI" not in quickstart_text(
         authjs.registered.client, "web", "nextjs", issuer=acme.issuer
     )
+
+
+def test_token_of_a_service_has_all_scopes_of_its_client(
+    acme: Any, make: Any, app: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those of other APIs than the one that the client stands for."""
+    identifiers = ["https://orders.example.com", "https://stock.example.com"]
+    for identifier, scope in zip(identifiers, ("orders:read", "stock:read"), strict=True):
+        described = {"identifier": identifier, "name": scope, "scopes": [{"name": scope}]}
+        with app.app_context():
+            define_resource(make.system(acme), described | {"access_policy": "open"})
+    fields = {"type": "machine", "redirect_uris": [], "scopes": ["orders:read", "stock:read"]}
+    client = make.client(acme, resources=identifiers[:1], **fields)
+
+    def post(url: str, data: dict[str, str], auth: tuple[str, str], timeout: int) -> Any:
+        answer = app.test_client().post(url, data=data, auth=auth)
+        issued.append(answer.get_json())
+        return SimpleNamespace(ok=answer.status_code == 200, json=answer.get_json)
+
+    issued: list[dict[str, Any]] = []
+    monkeypatch.setitem(sys.modules, "requests", SimpleNamespace(post=post))
+    monkeypatch.setenv("CLIENT_SECRET", client.registered.secret)
+    snippet = quickstart_snippet(client.registered.client, "python", issuer=acme.issuer)
+    assert snippet is not None
+    exec(snippet.code, {})  # noqa: S102 - the code that the page prints
+    assert issued[0]["scope"] == "orders:read stock:read"
 
 
 def test_device_script_waits_longer_after_each_slow_down(acme: Any, make: Any, tmp_path: Path) -> None:
