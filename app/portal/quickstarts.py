@@ -14,6 +14,7 @@ from flask import abort, jsonify, request
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from app.config import ROOT
 from app.operations.audit.usage import get_clients_traffic
@@ -23,6 +24,7 @@ from app.portal.clients import client_page
 from app.portal.context import PageResponse, PortalContext, portal_page
 from app.portal.markdown import code_blocks, highlight, to_html
 from app.rules.actor import Actor
+from app.rules.clients.client_coherence import accepted_algorithms
 from app.rules.clients.client_types import (
     AUTHORIZATION_CODE,
     BASIC,
@@ -188,6 +190,7 @@ def _values(client: ClientRecord, language: str, issuer: str) -> dict[str, Any]:
         "auth_method": method,
         "is_basic": method == BASIC,
         "has_key": method == PRIVATE_KEY_JWT,
+        "rsa_algorithm": accepted_algorithms(asdict(client), client.token_endpoint_auth_signing_alg)[0],
     }
 
 

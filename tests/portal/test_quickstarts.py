@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from joserfc.jwk import ECKey, OKPKey, RSAKey
 
 from app.operations.clients.client_usage import clear_recorded_uses
 from app.operations.clients.resources import define_resource
@@ -92,7 +93,7 @@ def check_syntax(title: str, code: str, folder: Path) -> None:
 
 
 def test_every_template_has_a_task_and_a_language() -> None:
-    for path in FOLDER.iterdir():
+    for path in FOLDER.glob("*.md"):
         task, language, suffix = path.name.split(".")
         assert (task in TASKS, language in LANGUAGES, suffix) == (True, True, "md")
 
@@ -171,6 +172,32 @@ def test_token_of_a_service_has_all_scopes_of_its_client(
     assert snippet is not None
     exec(snippet.code, {})  # noqa: S102 - the code that the page prints
     assert issued[0]["scope"] == "orders:read stock:read"
+
+
+def test_code_in_node_reads_every_key_that_can_be_registered(acme: Any, make: Any, tmp_path: Path) -> None:
+    """Also keys that do not name their algorithm."""
+    keys = (
+        (RSAKey.generate_key(2048), {}, "RSASSA-PKCS1-v1_5"),
+        (RSAKey.generate_key(2048), {"alg": "PS256"}, "RSA-PSS"),
+        (ECKey.generate_key("P-256"), {}, "ECDSA"),
+        (OKPKey.generate_key("Ed25519"), {}, "Ed25519"),
+    )
+    for key, named, expected in keys:
+        client = make.client(
+            acme,
+            type="machine",
+            redirect_uris=[],
+            scopes=["orders:read"],
+            token_endpoint_auth_method="private_key_jwt",
+            jwks={"keys": [key.as_dict(private=False) | named]},
+        )
+        code = quickstart_text(client.registered.client, "service", "node", issuer=acme.issuer)
+        reading = code[code.index("import { readFile }") : code.index("const config")]
+        (tmp_path / "key.mjs").write_text(f"{reading}console.log(privateKey.algorithm.name);")
+        (tmp_path / "private-key.json").write_text(json.dumps(key.as_dict(private=True) | named))
+        command = ["node", "--experimental-global-webcrypto", "key.mjs"]
+        ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert ran.stdout == f"{expected}\n", ran.stderr
 
 
 def test_device_script_waits_longer_after_each_slow_down(acme: Any, make: Any, tmp_path: Path) -> None:
