@@ -20,11 +20,17 @@ from app.config import ROOT
 from app.operations.audit.usage import get_clients_traffic
 from app.operations.clients.client_records import ClientRecord
 from app.operations.clients.clients import get_client
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.portal.clients import client_page
 from app.portal.context import PageResponse, PortalContext, portal_page
 from app.portal.markdown import code_blocks, highlight, to_html
 from app.rules.actor import Actor
-from app.rules.clients.client_coherence import accepted_algorithms
+from app.rules.clients.client_coherence import (
+    accepted_algorithms,
+    requires_dpop,
+    requires_par,
+    signing_algorithm_for,
+)
 from app.rules.clients.client_types import (
     AUTHORIZATION_CODE,
     BASIC,
@@ -76,18 +82,20 @@ class Snippet(Struct, frozen=True):
     languages: tuple[tuple[str, str], ...]
 
 
-def quickstart_snippet(client: ClientRecord, language: str, *, issuer: str) -> Snippet | None:
+def quickstart_snippet(
+    client: ClientRecord, language: str, *, organization: OrganizationSnapshot
+) -> Snippet | None:
     """Return the central code of the client's first quickstart, or None if no quickstart fits the client.
 
     An unknown language becomes the first one.
     """
-    tasks = tasks_of(client)
+    tasks = tasks_of(client, organization)
     if not tasks:
         return None
     task = tasks[0]
-    languages = languages_of(client, task)
+    languages = languages_of(client, task, organization)
     language = language if language in languages else languages[0]
-    blocks = code_blocks(quickstart_text(client, task, language, issuer=issuer))
+    blocks = code_blocks(quickstart_text(client, task, language, organization=organization))
     # Commands come first, then files, of which the first one matters most. Parts of a file have no title.
     lexer, title, code = next(
         (block for block in blocks if block[1]), max(blocks, key=lambda block: len(block[2]))
@@ -97,32 +105,42 @@ def quickstart_snippet(client: ClientRecord, language: str, *, issuer: str) -> S
     )
 
 
-def tasks_of(client: ClientRecord) -> tuple[str, ...]:
+def tasks_of(client: ClientRecord, organization: OrganizationSnapshot) -> tuple[str, ...]:
     """Return the tasks that the client's grant types and APIs allow, the most likely one first."""
-    grants = set(client.grant_types)
+    grants = set(client.grant_types) & set(organization.settings["oauth"]["grant_types"])
     tasks = []
     if AUTHORIZATION_CODE in grants:
         tasks.append("spa" if client.type == "spa" else "web")
     if DEVICE_CODE in grants:
         tasks.append("device")
-    if client.type == "machine" and client.resources and not client.scopes and languages_of(client, "api"):
+    can_be_api = client.type == "machine" and languages_of(client, "api", organization)
+    if can_be_api and client.resources and not client.scopes:
         # It only stands for its APIs: a token of its own would have no scopes.
         tasks.append("api")
     elif CLIENT_CREDENTIALS in grants:
         tasks.append("service")
-    if client.type == "machine" and "api" not in tasks and (client.resources or TOKEN_EXCHANGE in grants):
+    if can_be_api and "api" not in tasks and (client.resources or TOKEN_EXCHANGE in grants):
         tasks.append("api")
-    return tuple(task for task in tasks if languages_of(client, task))
+    return tuple(task for task in tasks if languages_of(client, task, organization))
 
 
-def languages_of(client: ClientRecord, task: str) -> tuple[str, ...]:
-    """Return the languages of the task's quickstarts that can authenticate as the client does.
+def languages_of(client: ClientRecord, task: str, organization: OrganizationSnapshot) -> tuple[str, ...]:
+    """Return the languages of the task's quickstarts that can send and authenticate requests as the client must.
 
-    Those whose library demands an ID token are for clients with the scope ``openid``.
+    Those whose library demands an ID token are for clients with the scope ``openid`` and an algorithm that it knows.
     """
     found = _languages_of_task(task)
     if task == "web" and "openid" not in client.scopes:
         found = tuple(language for language in found if language in _WITHOUT_ID_TOKEN)
+    elif task == "web":
+        algorithm = signing_algorithm_for(
+            asdict(client), organization.settings, client.id_token_signed_response_alg
+        )
+        found = tuple(language for language in found if algorithm in _ALGORITHMS.get(language, (algorithm,)))
+    if task in _SIGN_INS and client.require_signed_request_object:
+        return ()
+    if _requires_more(client, task, organization):
+        found = tuple(language for language in found if language in _WITH_MORE)
     method = client.token_endpoint_auth_method
     if method == PRIVATE_KEY_JWT:
         return tuple(language for language in found if language in _WITH_KEYS.get(task, ()))
@@ -131,6 +149,14 @@ def languages_of(client: ClientRecord, task: str) -> tuple[str, ...]:
     if task == "web" and method == BASIC and not client.any_secret_method:
         return tuple(language for language in found if language not in _POSTING)
     return found
+
+
+def _requires_more(client: ClientRecord, task: str, organization: OrganizationSnapshot) -> bool:
+    """Return whether authorization requests must be pushed, or tokens bound to a key."""
+    document, settings = asdict(client), organization.settings
+    return (task in _SIGN_INS and requires_par(document, settings)) or (
+        task != "api" and requires_dpop(document, settings)
+    )
 
 
 @functools.cache
@@ -143,16 +169,23 @@ _WITH_KEYS: Mapping[str, tuple[str, ...]] = {"web": ("node",), "service": ("node
 _WITHOUT_ID_TOKEN = frozenset({"python", "node", "curl"})
 # Frameworks for servers, which have a secret.
 _ON_SERVERS = frozenset({"nextjs", "java", "php", "dotnet"})
+_SIGN_INS = frozenset({"web", "spa"})
+# Quickstarts that can push authorization requests (RFC 9126) and bind tokens to a key (RFC 9449).
+_WITH_MORE = frozenset({"node"})
+# What libraries verify that do not know every algorithm of ID tokens. Spring Security expects RS256.
+_ALGORITHMS: Mapping[str, tuple[str, ...]] = {"java": ("RS256",), "php": ("RS256", "PS256")}
 # Libraries that send the secret in the body of a code's request.
 _POSTING = frozenset({"dotnet"})
 
 
-def quickstart_text(client: ClientRecord, task: str, language: str, *, issuer: str) -> str:
+def quickstart_text(
+    client: ClientRecord, task: str, language: str, *, organization: OrganizationSnapshot
+) -> str:
     """Return the quickstart as Markdown with the client's values."""
-    return _TEMPLATES.get_template(f"{task}.{language}.md").render(_values(client, language, issuer))
+    return _TEMPLATES.get_template(f"{task}.{language}.md").render(_values(client, language, organization))
 
 
-def _values(client: ClientRecord, language: str, issuer: str) -> dict[str, Any]:
+def _values(client: ClientRecord, language: str, organization: OrganizationSnapshot) -> dict[str, Any]:
     redirect_uri = _local_redirect_uri(client, language)
     is_local = is_loopback(redirect_uri)
     url = urlsplit(redirect_uri)
@@ -164,10 +197,10 @@ def _values(client: ClientRecord, language: str, issuer: str) -> dict[str, Any]:
     port = (url.port or 80) if is_local else _PORT
     authjs = _AUTHJS_CALLBACK.fullmatch(url.path)
     own_scopes = [scope for scope in client.scopes if scope not in OPENID_SCOPES]
+    document, issuer = asdict(client), organization.issuer
     method = client.token_endpoint_auth_method
     return {
         "issuer": issuer,
-        "base_url": issuer.partition("/organizations/")[0],
         "client_id": client.metadata_document_uri or client.client_id,
         "redirect_uri": redirect_uri,
         "is_local": is_local,
@@ -190,7 +223,9 @@ def _values(client: ClientRecord, language: str, issuer: str) -> dict[str, Any]:
         "auth_method": method,
         "is_basic": method == BASIC,
         "has_key": method == PRIVATE_KEY_JWT,
-        "rsa_algorithm": accepted_algorithms(asdict(client), client.token_endpoint_auth_signing_alg)[0],
+        "rsa_algorithm": accepted_algorithms(document, client.token_endpoint_auth_signing_alg)[0],
+        "is_pushed": requires_par(document, organization.settings),
+        "is_bound": requires_dpop(document, organization.settings),
     }
 
 
@@ -209,11 +244,11 @@ def _local_redirect_uri(client: ClientRecord, language: str) -> str:
 def client_quickstart(context: PortalContext, client_id: str) -> PageResponse:
     """Show the quickstart of the chosen ``task`` and ``lang``, and whether the client got its first token."""
     client = get_client(context.actor, client_id)
-    tasks = tasks_of(client)
+    organization = context.organization
+    tasks = tasks_of(client, organization)
     task = _chosen("task", tasks)
-    languages = languages_of(client, task) if task else ()
+    languages = languages_of(client, task, organization) if task else ()
     language = _chosen("lang", languages)
-    issuer = context.organization.issuer
     return client_page(
         context,
         client,
@@ -222,7 +257,7 @@ def client_quickstart(context: PortalContext, client_id: str) -> PageResponse:
         tasks={name: TASKS[name] for name in tasks},
         language=language,
         languages={name: LANGUAGES[name] for name in languages},
-        text=_html(quickstart_text(client, task, language, issuer=issuer), page_language())
+        text=_html(quickstart_text(client, task, language, organization=organization), page_language())
         if language
         else None,
         redirect_uri=_local_redirect_uri(client, language),

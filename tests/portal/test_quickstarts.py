@@ -28,6 +28,11 @@ CLIENTS: dict[str, tuple[dict[str, Any], list[str], set[str]]] = {
     "web without ID tokens": ({"scopes": ["orders:read"], "redirect_uris": ["http://localhost:3000/callback"]}, ["web"],
                               {"python", "node", "curl"}),
     "spa": ({"type": "spa", "redirect_uris": ["http://localhost:5173/"]}, ["spa"], {"browser"}),
+    "pushed": ({"require_pushed_authorization_requests": True}, ["web"], {"node"}),
+    "bound": ({"type": "machine", "scopes": ["orders:read"], "redirect_uris": [], "dpop_bound_access_tokens": True},
+              ["service"], {"node"}),
+    "ES256": ({"id_token_signed_response_alg": "ES256"}, ["web"],
+              {"python", "node", "nextjs", "go", "dotnet", "curl"}),
     "native": ({"type": "native", "redirect_uris": ["http://127.0.0.1/callback"]}, ["web"],
                {"curl", "node", "python", "go"}),
     "machine": ({"type": "machine", "scopes": ["orders:read"], "redirect_uris": []}, ["service"],
@@ -104,7 +109,7 @@ def test_every_template_has_a_task_and_a_language() -> None:
 )
 def test_snippet_is_the_central_file(acme: Any, make: Any, language: str, written: str) -> None:
     client = make.client(acme, scopes=["openid"])
-    snippet = quickstart_snippet(client.registered.client, language, issuer=acme.issuer)
+    snippet = quickstart_snippet(client.registered.client, language, organization=acme)
     assert snippet is not None and snippet.language == language
     assert written in snippet.code and client.client_id in snippet.code
     assert html.unescape(re.sub(r"<[^>]+>", "", snippet.html)) == snippet.code
@@ -115,7 +120,7 @@ def test_values_cannot_end_their_strings(acme: Any, make: Any) -> None:
     """Scopes may have quotes, dollars and backticks (RFC 6749 section 3.3)."""
     client = make.client(acme, type="machine", redirect_uris=[], scopes=["a'b$(id)`id`"])
     for language in ("curl", "python", "node"):
-        snippet = quickstart_snippet(client.registered.client, language, issuer=acme.issuer)
+        snippet = quickstart_snippet(client.registered.client, language, organization=acme)
         assert snippet is not None
         if language == "curl":
             assert "'scope=a'\"'\"'b$(id)`id`'" in snippet.code
@@ -141,10 +146,10 @@ def test_code_listens_where_the_redirect_uri_leads(acme: Any, make: Any) -> None
     )
     assert acme.issuer.startswith("http:")
     for client, language, expected in cases:
-        text = quickstart_text(client.registered.client, "web", language, issuer=acme.issuer)
+        text = quickstart_text(client.registered.client, "web", language, organization=acme)
         assert expected in text, (language, text)
     assert "Register that redirect URI" not in quickstart_text(
-        authjs.registered.client, "web", "nextjs", issuer=acme.issuer
+        authjs.registered.client, "web", "nextjs", organization=acme
     )
 
 
@@ -168,7 +173,7 @@ def test_token_of_a_service_has_all_scopes_of_its_client(
     issued: list[dict[str, Any]] = []
     monkeypatch.setitem(sys.modules, "requests", SimpleNamespace(post=post))
     monkeypatch.setenv("CLIENT_SECRET", client.registered.secret)
-    snippet = quickstart_snippet(client.registered.client, "python", issuer=acme.issuer)
+    snippet = quickstart_snippet(client.registered.client, "python", organization=acme)
     assert snippet is not None
     exec(snippet.code, {})  # noqa: S102 - the code that the page prints
     assert issued[0]["scope"] == "orders:read stock:read"
@@ -191,7 +196,7 @@ def test_code_in_node_reads_every_key_that_can_be_registered(acme: Any, make: An
             token_endpoint_auth_method="private_key_jwt",
             jwks={"keys": [key.as_dict(private=False) | named]},
         )
-        code = quickstart_text(client.registered.client, "service", "node", issuer=acme.issuer)
+        code = quickstart_text(client.registered.client, "service", "node", organization=acme)
         reading = code[code.index("import { readFile }") : code.index("const config")]
         (tmp_path / "key.mjs").write_text(f"{reading}console.log(privateKey.algorithm.name);")
         (tmp_path / "private-key.json").write_text(json.dumps(key.as_dict(private=True) | named))
@@ -202,7 +207,7 @@ def test_code_in_node_reads_every_key_that_can_be_registered(acme: Any, make: An
 
 def test_device_script_waits_longer_after_each_slow_down(acme: Any, make: Any, tmp_path: Path) -> None:
     client = make.client(acme, type="device", redirect_uris=[], scopes=["openid"])
-    snippet = quickstart_snippet(client.registered.client, "curl", issuer=acme.issuer)
+    snippet = quickstart_snippet(client.registered.client, "curl", organization=acme)
     assert snippet is not None
     (tmp_path / "1").write_text('{"device_code":"d","verification_uri_complete":"u","interval":7}')
     for number, error in enumerate(("authorization_pending", "slow_down", "slow_down", "access_denied"), 2):
@@ -244,5 +249,5 @@ def test_page_learns_of_the_first_token(ada: Any, acme: Any, make: Any, app: Any
 def test_unknown_language_is_not_found(ada: Any, acme: Any, make: Any) -> None:
     client = make.client(acme)
     assert ada.get(f"/clients/{client.client_id}/quickstart?lang=cobol").status_code == 404
-    snippet = quickstart_snippet(client.registered.client, "cobol", issuer=acme.issuer)
+    snippet = quickstart_snippet(client.registered.client, "cobol", organization=acme)
     assert snippet is not None and snippet.language == "python"
