@@ -37,6 +37,7 @@ from app.rules.clients.client_types import (
     CLIENT_CREDENTIALS,
     DEVICE_CODE,
     NONE,
+    POST,
     PRIVATE_KEY_JWT,
     TOKEN_EXCHANGE,
 )
@@ -146,9 +147,8 @@ def languages_of(client: ClientRecord, task: str, organization: OrganizationSnap
         return tuple(language for language in found if language in _WITH_KEYS.get(task, ()))
     if method == NONE:
         return tuple(language for language in found if language not in _ON_SERVERS)
-    if task == "web" and method == BASIC and not client.any_secret_method:
-        return tuple(language for language in found if language not in _POSTING)
-    return found
+    refused = frozenset() if client.any_secret_method else _REFUSED_SECRETS.get((task, method), frozenset())
+    return tuple(language for language in found if language not in refused)
 
 
 def _requires_more(client: ClientRecord, task: str, organization: OrganizationSnapshot) -> bool:
@@ -174,8 +174,12 @@ _SIGN_INS = frozenset({"web", "spa"})
 _WITH_MORE = frozenset({"node"})
 # What libraries verify that do not know every algorithm of ID tokens. Spring Security expects RS256.
 _ALGORITHMS: Mapping[str, tuple[str, ...]] = {"java": ("RS256",), "php": ("RS256", "PS256")}
-# Libraries that send the secret in the body of a code's request.
-_POSTING = frozenset({"dotnet"})
+# Quickstarts that send the secret in another way than the client must. Those of APIs send it in the header, except one
+# that verifies signatures only.
+_REFUSED_SECRETS: Mapping[tuple[str, str], frozenset[str]] = {
+    ("web", BASIC): frozenset({"dotnet"}),
+    ("api", POST): frozenset(LANGUAGES) - {"dotnet"},
+}
 
 
 def quickstart_text(

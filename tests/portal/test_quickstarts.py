@@ -39,6 +39,8 @@ CLIENTS: dict[str, tuple[dict[str, Any], list[str], set[str]]] = {
                 {"python", "node", "go", "java", "php", "dotnet", "curl"}),
     "api": ({"type": "machine", "scopes": [], "resources": ["https://api.example.com"], "redirect_uris": []},
             ["api"], {"python", "node", "go", "java", "php", "dotnet", "apache", "mcp"}),
+    "api by post": ({"type": "machine", "scopes": [], "resources": ["https://api.example.com"], "redirect_uris": [],
+                     "token_endpoint_auth_method": "client_secret_post"}, ["api"], {"dotnet"}),
     "device": ({"type": "device", "redirect_uris": []}, ["device"], {"python", "node", "curl"}),
     "post": ({"token_endpoint_auth_method": "client_secret_post"}, ["web"],
              {"python", "node", "nextjs", "go", "java", "php", "dotnet", "curl"}),
