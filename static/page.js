@@ -71,8 +71,13 @@ document.addEventListener("submit", ({ target: form }) => {
   if (form.querySelector("#resend")) return keep(null);
   if (!account || form.method !== "post" || !form.closest("main")) return;
   const fields = [...form.elements].filter((field) => field.name && !field.matches(`button, fieldset, ${CONFIDENTIAL}`));
-  keep({ account, action: form.action, fields: fields.map(({ name, value, checked }) => ({ name, value, checked })) });
+  keep({ account, action: targetOf(form), fields: fields.map(({ name, value, checked }) => ({ name, value, checked })) });
 });
+
+// The URL that a form is sent to, without the anchor of the page: links in the error summary lead to fields.
+function targetOf(form) {
+  return new URL(form.getAttribute("action") ?? "", location).href;
+}
 
 function keep(entered) {
   try {
@@ -95,7 +100,7 @@ function takeEntered() {
 
 const entered = takeEntered();
 if (entered?.unsaved && entered.account === account) {
-  const form = [...document.querySelectorAll("main form")].find(({ action, method }) => method === "post" && action === entered.action);
+  const form = [...document.querySelectorAll("main form")].find((form) => form.method === "post" && targetOf(form) === entered.action);
   const left = form && [...form.elements];
   for (const { name, value, checked } of form ? entered.fields : []) {
     // Fields of one name, such as the rows of a list, are in the same order. Those of a choice differ in their values.

@@ -49,6 +49,7 @@ async function offer(form) {
       await renew(form);
       await ask(form);
     } catch (error) {
+      if (error.name === "AbortError") return; // A second click asks in place of the first one.
       const words = JSON.parse(form.dataset.words);
       note.textContent = words[error.name] ?? words.other;
       note.hidden = false;

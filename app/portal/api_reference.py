@@ -23,12 +23,22 @@ _MAX_DEPTH = 4
 # Of one part of a page. Beyond that, only fields closer to the top are shown.
 _MAX_ROWS = 110
 # Values of required fields that their schemas do not give.
-_EXAMPLES: Mapping[str, str] = {
+_EXAMPLES: Mapping[str, Any] = {
     "name": "Orders",
     "email": "ada@example.com",
     "identifier": "https://api.example.com",
     "url": "https://app.example.com/events",
     "grant_type": "client_credentials",
+    "id": "support",
+    "slug": "okta",
+    "redirect_uris": ["https://app.example.com/callback"],
+    "issuer": "https://example.okta.com",
+}
+# How each security scheme of the document is sent.
+_CREDENTIALS: Mapping[str, str] = {
+    "bearer": '-H "Authorization: Bearer $TOKEN"',
+    "client": '-u "$CLIENT_ID:$CLIENT_SECRET"',
+    "registration": '-H "Authorization: Bearer $REGISTRATION_ACCESS_TOKEN"',
 }
 _VARIABLE = re.compile(r"([\w.-]+)/\{(\w+)\}")
 _OF_ROOT = re.compile(r"/oauth/|/\.well-known/o")
@@ -194,14 +204,14 @@ class Reference:
     def curl(self, operation: Operation, organization: OrganizationSnapshot) -> str:
         """Return the command for the operation in the organization; variables stand for what it does not know."""
         lines = ["curl" if operation.method == "GET" else f"curl -X {operation.method}"]
-        for option in operation.node.get("security", ()):
-            if "bearer" in option:
-                lines.append('-H "Authorization: Bearer $TOKEN"')
-            elif "client" in option:
-                lines.append('-u "$CLIENT_ID:$CLIENT_SECRET"')
+        # The others are alternatives.
+        first: Mapping[str, Any] = next(iter(operation.node.get("security", ())), {})
+        lines += [_CREDENTIALS[scheme] for scheme in first]
         media, schema = self.body(operation)
         is_required = operation.node.get("requestBody", {}).get("required", True)
         fields = self.example(schema) if schema else None
+        if isinstance(fields, dict) and "organization_id" in fields:
+            fields["organization_id"] = organization.slug
         if not is_required:
             media = ""
         if media == "application/json" and fields is not None:
@@ -236,7 +246,9 @@ class Reference:
         kind = schema.get("type")
         if kind == "object" or "properties" in schema:
             properties = schema.get("properties", {})
-            names = schema.get("required", ()) or list(properties)[: 1 if depth < _MAX_DEPTH else 0]
+            # Of a change the name, if there is one: the first field may be one that can't be changed.
+            some = [name for name in ("name", *properties) if name in properties]
+            names = schema.get("required", ()) or some[: 1 if depth < _MAX_DEPTH else 0]
             return {
                 name: _EXAMPLES.get(name) or self.example(properties[name], depth + 1)
                 for name in names

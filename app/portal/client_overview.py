@@ -59,7 +59,7 @@ def client(context: PortalContext, client_id: str) -> PageResponse:
         checks=_checks(
             found, traffic, has_first_token=has_token(actor, found), may_read_logs=may_read_logs(actor, found)
         ),
-        snippet=quickstart_snippet(found, request.args.get("lang", ""), issuer=context.organization.issuer),
+        snippet=quickstart_snippet(found, request.args.get("lang", ""), organization=context.organization),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flask import redirect, render_template, request
 
+from app.config import command_line
 from app.operations.audit.failure_groups import list_failure_groups
 from app.operations.audit.usage import get_clients_traffic, get_traffic
 from app.operations.authorization.approval_requests import count_open_requests
@@ -129,6 +130,7 @@ def _instance_home(context: PortalContext, form: PageForm | None = None) -> Page
         periods=_BUSY_PERIODS,
         topics=_HEALTH_TOPICS,
         deliveries=_DELIVERIES,
+        doctor_command=command_line("doctor"),
     )
 
 

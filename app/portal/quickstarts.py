@@ -14,21 +14,30 @@ from flask import abort, jsonify, request
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from app.config import ROOT
 from app.operations.audit.usage import get_clients_traffic
 from app.operations.clients.client_records import ClientRecord
 from app.operations.clients.clients import get_client
+from app.operations.directory.snapshots import OrganizationSnapshot
 from app.portal.clients import client_page
 from app.portal.context import PageResponse, PortalContext, portal_page
 from app.portal.markdown import code_blocks, highlight, to_html
 from app.rules.actor import Actor
+from app.rules.clients.client_coherence import (
+    accepted_algorithms,
+    requires_dpop,
+    requires_par,
+    signing_algorithm_for,
+)
 from app.rules.clients.client_types import (
     AUTHORIZATION_CODE,
     BASIC,
     CLIENT_CREDENTIALS,
     DEVICE_CODE,
     NONE,
+    POST,
     PRIVATE_KEY_JWT,
     TOKEN_EXCHANGE,
 )
@@ -74,18 +83,20 @@ class Snippet(Struct, frozen=True):
     languages: tuple[tuple[str, str], ...]
 
 
-def quickstart_snippet(client: ClientRecord, language: str, *, issuer: str) -> Snippet | None:
+def quickstart_snippet(
+    client: ClientRecord, language: str, *, organization: OrganizationSnapshot
+) -> Snippet | None:
     """Return the central code of the client's first quickstart, or None if no quickstart fits the client.
 
     An unknown language becomes the first one.
     """
-    tasks = tasks_of(client)
+    tasks = tasks_of(client, organization)
     if not tasks:
         return None
     task = tasks[0]
-    languages = languages_of(client, task)
+    languages = languages_of(client, task, organization)
     language = language if language in languages else languages[0]
-    blocks = code_blocks(quickstart_text(client, task, language, issuer=issuer))
+    blocks = code_blocks(quickstart_text(client, task, language, organization=organization))
     # Commands come first, then files, of which the first one matters most. Parts of a file have no title.
     lexer, title, code = next(
         (block for block in blocks if block[1]), max(blocks, key=lambda block: len(block[2]))
@@ -95,40 +106,57 @@ def quickstart_snippet(client: ClientRecord, language: str, *, issuer: str) -> S
     )
 
 
-def tasks_of(client: ClientRecord) -> tuple[str, ...]:
+def tasks_of(client: ClientRecord, organization: OrganizationSnapshot) -> tuple[str, ...]:
     """Return the tasks that the client's grant types and APIs allow, the most likely one first."""
-    grants = set(client.grant_types)
+    grants = set(client.grant_types) & set(organization.settings["oauth"]["grant_types"])
     tasks = []
     if AUTHORIZATION_CODE in grants:
         tasks.append("spa" if client.type == "spa" else "web")
     if DEVICE_CODE in grants:
         tasks.append("device")
-    if client.type == "machine" and client.resources and not client.scopes and languages_of(client, "api"):
+    can_be_api = client.type == "machine" and languages_of(client, "api", organization)
+    if can_be_api and client.resources and not client.scopes:
         # It only stands for its APIs: a token of its own would have no scopes.
         tasks.append("api")
     elif CLIENT_CREDENTIALS in grants:
         tasks.append("service")
-    if client.type == "machine" and "api" not in tasks and (client.resources or TOKEN_EXCHANGE in grants):
+    if can_be_api and "api" not in tasks and (client.resources or TOKEN_EXCHANGE in grants):
         tasks.append("api")
-    return tuple(task for task in tasks if languages_of(client, task))
+    return tuple(task for task in tasks if languages_of(client, task, organization))
 
 
-def languages_of(client: ClientRecord, task: str) -> tuple[str, ...]:
-    """Return the languages of the task's quickstarts that can authenticate as the client does.
+def languages_of(client: ClientRecord, task: str, organization: OrganizationSnapshot) -> tuple[str, ...]:
+    """Return the languages of the task's quickstarts that can send and authenticate requests as the client must.
 
-    Those whose library demands an ID token are for clients with the scope ``openid``.
+    Those whose library demands an ID token are for clients with the scope ``openid`` and an algorithm that it knows.
     """
     found = _languages_of_task(task)
     if task == "web" and "openid" not in client.scopes:
         found = tuple(language for language in found if language in _WITHOUT_ID_TOKEN)
+    elif task == "web":
+        algorithm = signing_algorithm_for(
+            asdict(client), organization.settings, client.id_token_signed_response_alg
+        )
+        found = tuple(language for language in found if algorithm in _ALGORITHMS.get(language, (algorithm,)))
+    if task in _SIGN_INS and client.require_signed_request_object:
+        return ()
+    if _requires_more(client, task, organization):
+        found = tuple(language for language in found if language in _WITH_MORE)
     method = client.token_endpoint_auth_method
     if method == PRIVATE_KEY_JWT:
         return tuple(language for language in found if language in _WITH_KEYS.get(task, ()))
     if method == NONE:
         return tuple(language for language in found if language not in _ON_SERVERS)
-    if task == "web" and method == BASIC and not client.any_secret_method:
-        return tuple(language for language in found if language not in _POSTING)
-    return found
+    refused = frozenset() if client.any_secret_method else _REFUSED_SECRETS.get((task, method), frozenset())
+    return tuple(language for language in found if language not in refused)
+
+
+def _requires_more(client: ClientRecord, task: str, organization: OrganizationSnapshot) -> bool:
+    """Return whether authorization requests must be pushed, or tokens bound to a key."""
+    document, settings = asdict(client), organization.settings
+    return (task in _SIGN_INS and requires_par(document, settings)) or (
+        task != "api" and requires_dpop(document, settings)
+    )
 
 
 @functools.cache
@@ -141,36 +169,50 @@ _WITH_KEYS: Mapping[str, tuple[str, ...]] = {"web": ("node",), "service": ("node
 _WITHOUT_ID_TOKEN = frozenset({"python", "node", "curl"})
 # Frameworks for servers, which have a secret.
 _ON_SERVERS = frozenset({"nextjs", "java", "php", "dotnet"})
-# Libraries that send the secret in the body of a code's request.
-_POSTING = frozenset({"dotnet"})
+_SIGN_INS = frozenset({"web", "spa"})
+# Quickstarts that can push authorization requests (RFC 9126) and bind tokens to a key (RFC 9449).
+_WITH_MORE = frozenset({"node"})
+# What libraries verify that do not know every algorithm of ID tokens. Spring Security expects RS256.
+_ALGORITHMS: Mapping[str, tuple[str, ...]] = {"java": ("RS256",), "php": ("RS256", "PS256")}
+# Quickstarts that send the secret in another way than the client must. Those of APIs send it in the header, except one
+# that verifies signatures only.
+_REFUSED_SECRETS: Mapping[tuple[str, str], frozenset[str]] = {
+    ("web", BASIC): frozenset({"dotnet"}),
+    ("api", POST): frozenset(LANGUAGES) - {"dotnet"},
+}
 
 
-def quickstart_text(client: ClientRecord, task: str, language: str, *, issuer: str) -> str:
+def quickstart_text(
+    client: ClientRecord, task: str, language: str, *, organization: OrganizationSnapshot
+) -> str:
     """Return the quickstart as Markdown with the client's values."""
-    return _TEMPLATES.get_template(f"{task}.{language}.md").render(_values(client, issuer))
+    return _TEMPLATES.get_template(f"{task}.{language}.md").render(_values(client, language, organization))
 
 
-def _values(client: ClientRecord, issuer: str) -> dict[str, Any]:
-    redirect_uri = _local_redirect_uri(client.redirect_uris)
+def _values(client: ClientRecord, language: str, organization: OrganizationSnapshot) -> dict[str, Any]:
+    redirect_uri = _local_redirect_uri(client, language)
     is_local = is_loopback(redirect_uri)
     url = urlsplit(redirect_uri)
     if is_local and url.port is None and client.type == "native":
         # Any port matches (RFC 8252 section 7.3).
         redirect_uri = redirect_uri.replace(url.netloc, f"{url.netloc}:{_PORT}", 1)
         url = urlsplit(redirect_uri)
+    host = (url.hostname or "localhost") if is_local else "localhost"
+    port = (url.port or 80) if is_local else _PORT
     authjs = _AUTHJS_CALLBACK.fullmatch(url.path)
     own_scopes = [scope for scope in client.scopes if scope not in OPENID_SCOPES]
+    document, issuer = asdict(client), organization.issuer
     method = client.token_endpoint_auth_method
     return {
         "issuer": issuer,
-        "base_url": issuer.partition("/organizations/")[0],
         "client_id": client.metadata_document_uri or client.client_id,
         "redirect_uri": redirect_uri,
         "is_local": is_local,
         "callback": url.path or "/",
         "login": "/login" if url.path != "/login" else "/sign-in",
-        "host": (url.hostname or "localhost") if is_local else "localhost",
-        "port": (url.port or 80) if is_local else _PORT,
+        "host": host,
+        "port": port,
+        "authority": f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
         "page_file": f"{url.path.strip('/')}/index.html".lstrip("/"),
         "provider": authjs[1] if authjs else "gatehouse",
         "is_authjs_callback": bool(authjs),
@@ -180,17 +222,25 @@ def _values(client: ClientRecord, issuer: str) -> dict[str, Any]:
         "own_scope": " ".join(own_scopes),
         "has_openid": "openid" in client.scopes,
         "is_offline": "offline_access" in client.scopes,
-        "resource": client.resources[0] if client.resources else "",
         "audience": client.resources[0] if client.resources else "https://api.example.com",
         "is_public": method == NONE,
         "auth_method": method,
         "is_basic": method == BASIC,
         "has_key": method == PRIVATE_KEY_JWT,
+        "rsa_algorithm": accepted_algorithms(document, client.token_endpoint_auth_signing_alg)[0],
+        "is_pushed": requires_par(document, organization.settings),
+        "is_bound": requires_dpop(document, organization.settings),
     }
 
 
-def _local_redirect_uri(uris: list[str] | tuple[str, ...]) -> str:
-    """Return the redirect URI to try the code with: one on the developer's own machine if there is one."""
+def _local_redirect_uri(client: ClientRecord, language: str) -> str:
+    """Return the redirect URI to try the code with: one on the developer's own machine if there is one.
+
+    Auth.js decides about the path of its own.
+    """
+    uris = client.redirect_uris
+    if language == "nextjs":
+        uris = tuple(uri for uri in uris if _AUTHJS_CALLBACK.fullmatch(urlsplit(uri).path)) or uris
     return next((uri for uri in uris if is_loopback(uri)), uris[0] if uris else "")
 
 
@@ -198,11 +248,11 @@ def _local_redirect_uri(uris: list[str] | tuple[str, ...]) -> str:
 def client_quickstart(context: PortalContext, client_id: str) -> PageResponse:
     """Show the quickstart of the chosen ``task`` and ``lang``, and whether the client got its first token."""
     client = get_client(context.actor, client_id)
-    tasks = tasks_of(client)
+    organization = context.organization
+    tasks = tasks_of(client, organization)
     task = _chosen("task", tasks)
-    languages = languages_of(client, task) if task else ()
+    languages = languages_of(client, task, organization) if task else ()
     language = _chosen("lang", languages)
-    issuer = context.organization.issuer
     return client_page(
         context,
         client,
@@ -211,10 +261,10 @@ def client_quickstart(context: PortalContext, client_id: str) -> PageResponse:
         tasks={name: TASKS[name] for name in tasks},
         language=language,
         languages={name: LANGUAGES[name] for name in languages},
-        text=_html(quickstart_text(client, task, language, issuer=issuer), page_language())
+        text=_html(quickstart_text(client, task, language, organization=organization), page_language())
         if language
         else None,
-        redirect_uri=_local_redirect_uri(client.redirect_uris),
+        redirect_uri=_local_redirect_uri(client, language),
         has_token=has_token(context.actor, client),
     )
 

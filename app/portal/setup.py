@@ -9,7 +9,7 @@ from werkzeug.wrappers import Response
 from wtforms import HiddenField, PasswordField, StringField
 from wtforms.validators import EqualTo, InputRequired, Length
 
-from app.config import current
+from app.config import command_line, current
 from app.operations.maintenance.doctor import run_checks
 from app.operations.organizations import setup
 from app.portal.context import portal
@@ -133,6 +133,7 @@ def _page(form: SetupForm, code: int = 200) -> Response:
         was_invalid=bool(token) and not is_valid,
         # Anyone with the token controls this installation. Others learn nothing about it.
         findings=run_checks(current()).findings if is_valid else (),
+        link_command=command_line("setup --link"),
         configured=current().base_url,
         seen=request.host_url.rstrip("/"),
     )

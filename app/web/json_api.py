@@ -190,11 +190,29 @@ def _add_dpop_nonce(response: Response) -> Response:
 
 
 def _make_conditional(response: Response) -> Response:
-    """Give each response to GET an ETag, and answer 304 if the caller has it (RFC 9110 section 13.1.2)."""
+    """Give each response to GET an ETag, and answer 304 if the caller has it (RFC 9110 section 13.1.2).
+
+    If-Match is evaluated before, as in other requests: Werkzeug would compare it with the whole ETag, reject ``*``, and
+    answer 412 with the content.
+    """
     if request.method in {"GET", "HEAD"} and response.status_code == 200 and not response.is_streamed:
         add_content_to_etag(response)
-        response.make_conditional(request)
+        try:
+            _require_match(response)
+        except DomainError as error:
+            return error_response(error)
+        response.make_conditional({**request.environ, "HTTP_IF_MATCH": ""})
     return response
+
+
+def _require_match(response: Response) -> None:
+    """Raise PreconditionFailed unless If-Match names this response, by its version or its whole ETag."""
+    header, current = _if_match(), response.get_etag()[0] or ""
+    if header is None:
+        return
+    tags = {tag for weak, tag in _TAGS.findall(header) if not weak}
+    if tags.isdisjoint({current, current.partition("-")[0]}):
+        raise PreconditionFailed(_STALE)
 
 
 def _error(status: int, code: str, description: str, headers: Mapping[str, str], **more: Any) -> Response:
@@ -266,6 +284,8 @@ def respond(outcome: IdempotentResult) -> Response:
 MAX_LENGTH = 1000
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,11}")
 _TAG = r'"[\x21\x23-\x7e]{1,64}"'
+_TAGS = re.compile(r'(W/)?"([\x21\x23-\x7e]{1,64})"')
+_STALE = "This is not the current version. Read it again."
 _LIST = re.compile(rf"(?:W/)?{_TAG}(?:\s*,\s*(?:W/)?{_TAG})*")
 _VERSION = re.compile(r'(?<!W/)"v([1-9][0-9]{0,9})(?:-[0-9a-f]{16})?"')
 
@@ -327,12 +347,20 @@ def expected_version() -> frozenset[int] | None:
 
     Raises InvalidInput for a malformed header, PreconditionFailed for ETags that this service does not use.
     """
-    header = request.headers.get("If-Match")
-    if header is None or header.strip() == "*":
+    header = _if_match()
+    if header is None:
         return None
-    if _LIST.fullmatch(header.strip()) is None:
-        raise InvalidInput('If-Match must be an ETag from a response, such as "v3".', field="If-Match")
     versions = frozenset(int(version) for version in _VERSION.findall(header))
     if not versions:
-        raise PreconditionFailed("This is not the current version. Read it again.")
+        raise PreconditionFailed(_STALE)
     return versions
+
+
+def _if_match() -> str | None:
+    """Return If-Match, or None if there is no such header or it is ``*``. Raises InvalidInput if it is malformed."""
+    header = request.headers.get("If-Match", "*").strip()
+    if header == "*":
+        return None
+    if _LIST.fullmatch(header) is None:
+        raise InvalidInput('If-Match must be an ETag from a response, such as "v3".', field="If-Match")
+    return header

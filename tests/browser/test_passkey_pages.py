@@ -100,6 +100,21 @@ def test_username_field_offers_passkeys(chromium: Any, server: LiveServer, make:
         at.page.wait_for_url("**/account/profile")
 
 
+def test_double_click_asks_for_a_passkey_once(chromium: Any, server: LiveServer, make: Factory) -> None:
+    ada = make.user(make.organization())
+    with open_passkey_browser(chromium, server, ada) as at:
+        at.touch(at_once=False)
+        at.page.goto(f"{at.home}/login")
+        at.page.evaluate(
+            "() => { const get = navigator.credentials.get.bind(navigator.credentials); window.asked = [];"
+            "navigator.credentials.get = options => { asked.push(options); return get(options); }; }"
+        )
+        at.page.dblclick("#passkey-sign-in-submit")
+        at.page.wait_for_timeout(500)
+        assert at.page.evaluate("asked.map(({ signal }) => signal.aborted)") == [True, False]
+        assert at.page.is_hidden("#passkey-sign-in [role=alert]")
+
+
 def test_passkey_of_another_organization_is_rejected(
     chromium: Any, server: LiveServer, make: Factory
 ) -> None:

@@ -23,6 +23,10 @@ def test_form_has_what_was_entered_before_the_session_ended(pages: Any, make: Fa
     def send() -> None:
         page.goto(f"{pages.base}/portal/{acme.slug}/clients/new?type=web")
         page.fill("#name", "Shop")
+        page.fill("#redirect_uris", "shop.example")
+        page.click("main form[method=post] .primary")
+        # The link changes the URL of the page.
+        page.click("#errors a")
         page.fill("#redirect_uris", "https://shop.example/cb\nhttps://shop.example/cb2")
         page.context.clear_cookies(name=make.cookie_name(acme))
         page.click("main form[method=post] .primary")

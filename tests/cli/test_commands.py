@@ -12,7 +12,7 @@ import pytest
 from click.testing import Result
 from flask import Flask
 
-from app.operations.clients.clients import get_client
+from app.operations.clients.clients import get_client, update_client
 from app.operations.clients.credential_revocation import revoke_credentials
 from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.grants.signing_keys import get_active_key, list_public_keys
@@ -209,7 +209,7 @@ def test_demo_leaves_another_organization_of_its_name_alone(
 
 
 @pytest.mark.slow
-def test_demo_app_gets_a_new_secret_if_its_own_was_revoked(app: Flask) -> None:
+def test_demo_app_gets_a_secret_or_client_in_place_of_one_that_it_cannot_use(app: Flask) -> None:
     with app.app_context():
         first = create_demo()
         system = Actor.system(get_organization_by_slug("acme").id, "tests")
@@ -219,6 +219,10 @@ def test_demo_app_gets_a_new_secret_if_its_own_was_revoked(app: Flask) -> None:
         again = create_demo("http://127.0.0.1:9001").app
         assert again.client_id == client_id and again.client_secret != first.app.client_secret
         assert get_client(system, client_id).redirect_uris == ("http://127.0.0.1:9001/callback",)
+        keys = {"token_endpoint_auth_method": "private_key_jwt", "jwks_uri": "https://orchard.example/keys"}
+        update_client(system, client_id, keys)
+        replaced = create_demo().app
+        assert replaced.client_id != client_id and create_demo().app == replaced
 
 
 def test_help_lists_every_command(app: Flask) -> None:

@@ -24,6 +24,7 @@ from app.rules.identifiers import (
     new_routing_key,
     new_token,
 )
+from app.scim.requests import MAX_BODY_BYTES
 from tests.support import process
 from tests.support.concurrent_requests import Post, send
 from tests.support.haproxy import FILES, HAProxy
@@ -279,6 +280,7 @@ def test_nginx_accepts_its_file_where_it_is_installed(tmp_path: Path) -> None:
         # A redirect is as long as the request that it answers. By default, nginx answers 502 for more than 4 kB.
         "proxy_buffer_size 64k;",
         "client_max_body_size 33m;",
+        f"location ~ /scim/v2/ {{ client_max_body_size {MAX_BODY_BYTES // 1024}k;",
         "listen [::]:443 ssl http2;",
     ):
         assert line in text and line in guide, line

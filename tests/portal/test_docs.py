@@ -90,6 +90,13 @@ def test_reference_shows_every_operation_with_valid_curl_and_without_unfilled_va
         if method in {"get", "post", "put", "patch", "delete"} and f"/organizations/{{id}}{path}" not in paths
     }
     assert known <= found
+    public = {
+        node["operationId"]
+        for item in paths.values()
+        for node in item.values()
+        if isinstance(node, dict) and node.get("security", [{"bearer": []}])[0] == {}
+    }
+    assert "organizationReadRegistration" not in public
     script, sizes = "", {}
     for operation in sorted(found):
         answer = ada.get(f"/docs/api/{operation}")
@@ -98,6 +105,10 @@ def test_reference_shows_every_operation_with_valid_curl_and_without_unfilled_va
         [code] = re.findall(r'<pre tabindex="0"><code>(.*?)</code></pre>', answer.text, re.DOTALL)
         assert not re.search(r"/\{\w+\}", code), code
         script += plain(code) + "\n"
+        # One way to authenticate, also for registrations that clients manage themselves.
+        credentials = plain(code).count("Authorization: Bearer $") + plain(code).count("-u ")
+        assert credentials == (operation not in public), code
+        assert operation != "updateResource" or '"identifier"' not in plain(code), "It can't be changed"
         assert acme.base_url in answer.text
     assert {operation for operation, size in sizes.items() if size >= MAX_BYTES} == set()
     subprocess.run(["sh", "-n"], input=script, text=True, check=True)

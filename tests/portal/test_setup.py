@@ -61,13 +61,18 @@ def test_form_lists_only_checks_that_failed(
     assert "All 1 checks of this instance passed." in http.get(f"/setup?token={token}").text
 
 
-def test_invalid_token_reveals_nothing(http: FlaskClient, token: str) -> None:
+def test_invalid_token_reveals_nothing(
+    http: FlaskClient, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for query in ("", "?token=gth_su_00000000wrong"):
         page = http.get(f"/setup{query}")
         assert page.status_code == 200
         assert "setup --link" in page.text
         assert "checks" not in page.text
         assert "csrf_token" not in page.text
+    # As if this were an installed release.
+    monkeypatch.setattr("app.config.commands._ONLY_IN_RELEASES", "pyproject.toml")
+    assert ">gatehouse setup --link<" in http.get("/setup").text
 
 
 def test_setup_completes_and_shows_secret_once(app: Flask, http: FlaskClient, token: str) -> None:

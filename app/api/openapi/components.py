@@ -206,6 +206,12 @@ SECURITY: JsonSchema = {
         "scheme": "basic",
         "description": "The client's `client_id` and `client_secret`.",
     },
+    "registration": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "The `registration_access_token` of the client's own registration. To register, an initial "
+        "access token if the organization requires one.",
+    },
 }
 
 

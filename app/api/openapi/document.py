@@ -191,8 +191,8 @@ def _responses(endpoint: Endpoint) -> JsonSchema:
     if endpoint.names_organization or "<" in endpoint.path:
         statuses.add(404)
     if endpoint.method != "GET":
-        statuses |= {413, 415}
-    if endpoint.if_match:
+        statuses |= {408, 413, 415}
+    if endpoint.if_match or (endpoint.method == "GET" and endpoint.etag):
         statuses.add(412)
     if _takes_key(endpoint):
         statuses.add(409)

@@ -18,6 +18,7 @@ _MAX_JWT_LENGTH = 8192
 _PUBLIC: list[dict[str, list[str]]] = [{}]
 _BEARER: list[dict[str, list[str]]] = [{"bearer": []}]
 _CLIENT: list[dict[str, list[str]]] = [{"client": []}, {}]
+_REGISTRATION: list[dict[str, list[str]]] = [{"registration": []}]
 _PAGE: JsonSchema = {"text/html": {"schema": {"type": "string"}}}
 _ORGANIZATION = [{"$ref": "#/components/parameters/OrganizationId"}]
 _PROOF: JsonSchema = {
@@ -295,14 +296,16 @@ def _at_issuer(*, is_root: bool) -> JsonSchema:
         },
         "register": {
             "post": _operation("registerItself", "Register a client (RFC 7591)", created | _errors(409, *own),
-                               requestBody=metadata),
+                               requestBody=metadata, security=[*_PUBLIC, *_REGISTRATION]),
         },
         "register/{registeredClientId}": {
-            "get": _operation("readRegistration", "Get the client's own registration (RFC 7592)", got | _errors(*own)),
+            "get": _operation("readRegistration", "Get the client's own registration (RFC 7592)", got | _errors(*own),
+                              security=_REGISTRATION),
             "put": _operation("replaceRegistration", "Replace the client's own registration (RFC 7592)",
-                              got | _errors(409, *own), requestBody=metadata),
+                              got | _errors(409, *own), requestBody=metadata, security=_REGISTRATION),
             "delete": _operation("removeRegistration", "Delete the client's own registration (RFC 7592)",
-                                 {"204": {"description": "The registration was deleted."}, **_errors(*own)}),
+                                 {"204": {"description": "The registration was deleted."}, **_errors(*own)},
+                                 security=_REGISTRATION),
         },
     }  # fmt: skip
     prefix = "" if is_root else "/organizations/{id}"

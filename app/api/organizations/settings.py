@@ -241,7 +241,7 @@ def update_settings(context: ApiContext, body: Body, slug: str) -> object:
     media=dict.fromkeys(_IMAGE_TYPES, _IMAGE),
     returns=SETTINGS_SCHEMA,
     meta=SettingsMeta,
-    errors=(408, 409, 413, 415),
+    errors=(409,),
 )
 def set_logo(context: ApiContext, slug: str) -> object:
     """Set the logo.

@@ -115,7 +115,6 @@ def list_user_imports(context: ApiContext) -> object:
     },
     returns=UserImport,
     etag=False,
-    errors=(408, 413, 415),
 )
 def import_users(context: ApiContext) -> object:
     """Import users.

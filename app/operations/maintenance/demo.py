@@ -19,7 +19,7 @@ from msgspec import Struct
 from app.config import current
 from app.operations.audit.failed_requests import RejectedRequest, store_rejected_requests
 from app.operations.authorization import consents
-from app.operations.clients.client_records import list_clients
+from app.operations.clients.client_records import ClientRecord, list_clients
 from app.operations.clients.client_usage import record_client_use
 from app.operations.clients.clients import register_client, update_client
 from app.operations.clients.credentials import (
@@ -60,6 +60,7 @@ from app.operations.tokens.tokens import issue_to_client
 from app.rules.actor import Actor
 from app.rules.audit.failed_requests import CAUSES, redact_parameters
 from app.rules.audit.usage import AUTHORIZATION_CODE, CLIENT_CREDENTIALS, REFRESH_TOKEN, SUCCEEDED
+from app.rules.clients.client_types import BASIC
 from app.rules.errors import Cause, Conflict, NotFound
 from app.rules.identifiers import new_id, new_public_id, public_id
 from app.rules.organizations import settings
@@ -224,7 +225,7 @@ def _set_up() -> DemoClient:
 def _prepare_app(actor: Actor, app_url: str) -> DemoClient:
     """Return the demo app's client with a working secret; its redirect URI follows the port of this start."""
     redirect_uri = f"{app_url}/callback"
-    clients = [client for client in list_clients(actor, query=_APP_NAME).items if client.name == _APP_NAME]
+    clients = [client for client in list_clients(actor, query=_APP_NAME).items if _is_of_app(client)]
     client = clients[0] if clients else register_client(actor, _CLIENTS[0]).client
     if redirect_uri not in client.redirect_uris:
         update_client(actor, client.client_id, {"redirect_uris": [redirect_uri]})
@@ -234,6 +235,12 @@ def _prepare_app(actor: Actor, app_url: str) -> DemoClient:
             return DemoClient(client.name, client.client_id, secret)
     secret = create_credential(actor, client.client_id, {"retire_others_in_seconds": 0}).secret
     return DemoClient(client.name, client.client_id, secret)
+
+
+def _is_of_app(client: ClientRecord) -> bool:
+    """Return whether the demo app can be this client, which somebody may have changed since."""
+    is_usable = client.status == "active" and client.token_endpoint_auth_method == BASIC
+    return client.name == _APP_NAME and is_usable and AUTHORIZATION_CODE in client.grant_types
 
 
 def _create_organization() -> None:

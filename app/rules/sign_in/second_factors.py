@@ -27,6 +27,8 @@ SECRET_BYTES = 20
 """160 bits, as long as the hash (RFC 4226 section 4, R6)."""
 ACCEPTED_STEP_OFFSETS = (0, -1, 1)
 """The current time step, the one before and the one after, because clocks differ (RFC 6238 section 5.2)."""
+# In characters of a URI, of which other letters than those of ASCII take up to twelve. A QR code holds 2331.
+_MAX_ISSUER, _MAX_ACCOUNT = 300, 400
 _CODE = re.compile(r"[0-9]{6}")
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _RECOVERY = re.compile(rf"[{_ALPHABET}]{{24}}")
@@ -77,12 +79,19 @@ def format_secret(secret: bytes) -> str:
 
 
 def otpauth_uri(secret: bytes, *, issuer: str, account: str) -> str:
-    """Return the ``otpauth:`` URI for the QR code."""
+    """Return the ``otpauth:`` URI for the QR code. Long names are cut, so that a code can hold and a camera read it."""
     # Apps split the label at the first colon, and some refuse two issuers that differ.
-    issuer = issuer.replace(":", " ")
+    issuer = _cut(issuer.replace(":", " "), _MAX_ISSUER)
     query = {"secret": b32encode(secret).decode().rstrip("="), "issuer": issuer}
-    label = f"{quote(issuer)}:{quote(account)}"
+    label = f"{quote(issuer)}:{quote(_cut(account, _MAX_ACCOUNT))}"
     return f"otpauth://totp/{label}?{urlencode(query, quote_via=quote)}"
+
+
+def _cut(text: str, most: int) -> str:
+    """Return as much of the beginning as has at most this many characters in a URI."""
+    while len(quote(text)) > most:
+        text = text[:-1]
+    return text
 
 
 def totp_code(secret: bytes, step: int) -> str:

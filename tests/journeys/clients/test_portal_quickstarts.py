@@ -126,6 +126,12 @@ WEB = [
     pytest.param(language, {"type": kind, "token_endpoint_auth_method": method}, id=f"{language}-{method}")
     for language in ("python", "node")
     for kind, method in (("web", "client_secret_basic"), ("web", "client_secret_post"), ("native", "none"))
+] + [
+    pytest.param(
+        "node",
+        {"require_pushed_authorization_requests": True, "dpop_bound_access_tokens": True},
+        id="node-pushed-and-bound",
+    )
 ]
 
 

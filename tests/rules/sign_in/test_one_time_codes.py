@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pyotp
 
 from app.rules.sign_in import second_factors
+from app.web.qr_codes import qr_svg
 from tests.support.cases import each
 
 NOW = datetime(2026, 11, 21, 12, 0, 10, tzinfo=UTC)
@@ -38,6 +39,19 @@ def test_other_implementation_reads_the_uri_and_shows_the_same_code() -> None:
     assert (read.interval, read.digits) == (30, 6)
     assert read.at(NOW) == second_factors.totp_code(secret, STEP)
     assert second_factors.format_secret(secret).replace(" ", "") == read.secret
+
+
+@each(
+    ("issuer", "account", "kept"),
+    [
+        ("Acme & Sons " * 8, "a" * 64 + "@" + "b" * 185 + ".test", 96),
+        ("\N{GREEN APPLE}" * 100, "\N{GREEN APPLE}" * 60 + "@acme.example", 25),
+    ],
+)
+def test_long_names_fit_into_a_qr_code(issuer: str, account: str, kept: int) -> None:
+    address = second_factors.otpauth_uri(second_factors.new_secret(), issuer=issuer, account=account)
+    assert pyotp.parse_uri(address).issuer == issuer[:kept]
+    assert len(address) < 1200 and qr_svg(address)
 
 
 @each(("offset", "counts"), [(-2, False), (-1, True), (0, True), (1, True), (2, False)])
