@@ -6,8 +6,9 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import NoReturn
 
-from flask import Blueprint, Flask, Response, abort
+from flask import Blueprint, Flask, Response, abort, request
 from werkzeug.exceptions import HTTPException
+from werkzeug.routing import Map, Rule
 
 from app.extensions import csrf
 from app.rules.errors import DomainError
@@ -41,7 +42,8 @@ def register(app: Flask) -> None:
     blueprint = Blueprint("scim", __name__, url_prefix="/organizations/<organization>/scim/v2")
     for method, path, name in _ROUTES:
         blueprint.add_url_rule(path, name, _view(name), methods=[method])
-    blueprint.add_url_rule("/<path:path>", "unknown", _unknown)
+    methods = sorted({method for method, _, _ in _ROUTES})
+    blueprint.add_url_rule("/<path:path>", "unknown", _unknown, methods=methods)
     for path in ("/.search", "/Bulk"):
         blueprint.add_url_rule(path, "unsupported", _unsupported, methods=["POST"])
     # No cookie authorizes anything here, so there is no CSRF to protect against.
@@ -63,6 +65,9 @@ def _view(name: str) -> Callable[..., Response]:
 
 
 def _unknown(organization: str, path: str) -> NoReturn:
+    """Reject what no other rule takes, here where errors are those of SCIM: the path or its method is unknown."""
+    rules = [Rule(known, methods=[method], endpoint=name) for method, known, name in _ROUTES]
+    Map(rules, merge_slashes=False).bind("").match(f"/{path}", request.method)
     abort(404)
 
 

@@ -127,12 +127,12 @@ def _harden(app: Flask, config: Config, response: Response) -> Response:
         headers["Strict-Transport-Security"] = _HSTS
     if request.endpoint == "static":
         version, file = request.args.get("v"), static_files().get((request.view_args or {})["filename"])
-        if version is None:
+        if file is not None and version is None:
             headers["Cache-Control"] = "public, max-age=3600"
         elif file is not None and version == file.version:
             headers["Cache-Control"] = "public, max-age=31536000, immutable"
         else:
-            # The page came from another version of the service.
+            # The page came from another version of the service, or the file may come with one.
             headers["Cache-Control"] = "no-cache"
         headers["Content-Security-Policy"] = _NOTHING
         return response

@@ -164,7 +164,10 @@ def test_permission_that_the_administrator_lacks_is_an_error_at_its_field(
     assert "You can only grant or remove permissions that you have." in grace.text
     grace.get("/settings/permissions/staff")
     answer = grace.send(
-        "/settings/permissions/staff", version=grace.hidden("version"), name="Crew", permissions=["users:read"]
+        "/settings/permissions/staff",
+        version=grace.hidden("version"),
+        name="Crew",
+        permissions=["users:read"],
     )
     assert answer.status_code == 403 and 'value="Crew"' in answer.text
     answer = grace.send("/administrators/new", email="new@example.com", role="admin")

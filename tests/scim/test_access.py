@@ -95,6 +95,9 @@ def test_other_credentials_are_refused(directory: Directory, make: Factory) -> N
         ("POST", "/Bulk", 501),
         ("POST", "/.search", 501),
         ("GET", "/Me", 404),
+        ("DELETE", "/Users", 405),
+        ("POST", "/Groups/nothing", 405),
+        ("PATCH", "/Nothing", 404),
     ],
 )
 def test_what_does_not_exist_is_a_scim_error(

@@ -84,7 +84,11 @@ def test_style_sheet_is_cached_and_has_no_page_headers(http: Any, app: Flask) ->
 
 def test_static_url_of_a_page_names_the_content_and_is_cached_for_a_year(http: Any, slug: str) -> None:
     [url] = re.findall(r'href="(/static/app\.css\?v=[0-9a-f]{12})"', http.get("/login").text)
-    for path, kept in ((url, "public, max-age=31536000, immutable"), (f"{url}0", "no-cache")):
+    for path, kept in (
+        (url, "public, max-age=31536000, immutable"),
+        (f"{url}0", "no-cache"),
+        ("/static/missing.css", "no-cache"),
+    ):
         with http.get(path) as answer:
             assert answer.headers["Cache-Control"] == kept
 
