@@ -279,6 +279,10 @@ def test_content_is_reachable_by_keyboard(
         page.keyboard.press("Tab")
         page.keyboard.press("Enter")
         page.wait_for_url("**/clients/new")
+        page.emulate_media(forced_colors="active")
+        outline = "it => getComputedStyle(it).outlineStyle"
+        assert page.eval_on_selector(".nav [aria-current]", outline) == "solid"
+        assert page.eval_on_selector(".nav a:not([aria-current])", outline) == "none"
 
 
 def test_every_page_is_accessible_in_every_look(
