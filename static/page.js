@@ -71,6 +71,8 @@ document.addEventListener("submit", ({ target: form }) => {
   if (form.querySelector("#resend")) return keep(null);
   if (!account || form.method !== "post" || !form.closest("main")) return;
   const fields = [...form.elements].filter((field) => field.name && !field.matches(`button, fieldset, ${CONFIDENTIAL}`));
+  // Nothing was entered in a form that only has buttons.
+  if (fields.every(({ type }) => type === "hidden")) return keep(null);
   keep({ account, action: form.action, fields: fields.map(({ name, value, checked }) => ({ name, value, checked })) });
 });
 
