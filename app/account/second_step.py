@@ -46,7 +46,7 @@ from app.operations.sign_in.pending_sign_ins import (
 from app.operations.sign_in.sign_in import SecondStepRequired, postpone_enrollment
 from app.rules.errors import Conflict, DomainError, InvalidInput
 from app.rules.sign_in.second_factors import MfaRequirement, allowed_methods
-from app.web.browser_session import anonymous_actor, browser_id, own_path, set_sign_in
+from app.web.browser_session import anonymous_actor, browser_id, own_path, session_for, set_sign_in
 from app.web.flash import flash, take_flash
 from app.web.headers import page_class
 from app.web.qr_codes import qr_svg
@@ -286,9 +286,11 @@ def enrolled_page(organization: str) -> Response:
     """Show the first recovery codes once, with a link to where the sign-in leads."""
     org = get_organization_by_slug(organization)
     home = f"/organizations/{org.slug}/account"
+    session = session_for(org.id)
     return organization_page(
         "account/enrolled.html",
         org,
+        email=session.user_email if session is not None else "",
         codes=take_flash(org.id).get("codes"),
         security_url=f"{home}/security",
         destination=own_path(request.args.get("next"), home),

@@ -47,7 +47,8 @@ def test_authenticator_app_is_added_and_removed(world: World, bob: Any, visitor:
     assert done.location == f"{world.home}/account/security/recovery-codes"
     done = visitor.get(done.location)
     codes = re.findall(r"<li><code>([^<]+)</code>", done.text)
-    assert len(codes) == 10 and 'download="recovery-codes.txt"' in done.text
+    assert len(codes) == 10 and f'download="recovery-codes-{world.acme.slug}.txt"' in done.text
+    assert f"Recovery codes for {bob.email} at {world.acme.name}" in done.text
     assert visitor.cookie(name) not in {None, before}
     security = visitor.get(f"{world.home}/account/security").text
     assert "10 left" in security and codes[0] not in security and 'id="app-remove"' in security
