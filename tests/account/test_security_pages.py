@@ -35,6 +35,9 @@ def test_authenticator_app_is_added_and_removed(world: World, bob: Any, visitor:
     key = re.search(r'id="app-key">([^<]+)<', page.text)
     assert key and "<svg" in page.text and "style=" not in page.text
     assert page.headers["Cache-Control"] == "no-store"
+    again = visitor.get(f"{world.home}/account/security/app")
+    assert key[0] in again.text, "a phone loads the page again after the app has the key"
+    assert key[1] not in "".join(again.headers.getlist("Set-Cookie"))
     phone = Authenticator(world.app, bob, key[1].replace(" ", ""))
     sealed = re.search(r'name="secret" value="([^"]+)"', page.text)
     assert sealed
@@ -63,6 +66,7 @@ def test_authenticator_app_is_added_and_removed(world: World, bob: Any, visitor:
     gone = visitor.post(f"{world.home}/account/security/app/remove")
     assert gone.location == f"{world.home}/account/security"
     assert 'id="app-add"' in visitor.get(gone.location).text
+    assert key[0] not in visitor.get(f"{world.home}/account/security/app").text
 
 
 @pytest.mark.parametrize("page", ["app", "app/remove", "recovery-codes"])
