@@ -39,6 +39,19 @@ if (find) document.addEventListener("keydown", (event) => {
   find.focus();
 });
 
+// Close the list of organizations with Escape, which returns the focus, and with a click elsewhere.
+const organizations = document.querySelector(".switch");
+if (organizations) {
+  document.addEventListener("keydown", ({ key }) => {
+    if (key !== "Escape" || !organizations.open) return;
+    organizations.open = false;
+    organizations.querySelector("summary").focus();
+  });
+  document.addEventListener("click", ({ target }) => {
+    if (!organizations.contains(target)) organizations.open = false;
+  });
+}
+
 // Send a form only once: while the response is on its way, a second click would register a second client or use up a
 // one-time code. After ten seconds the user may try again, as after a response that keeps the page, such as one that
 // opens an app.
@@ -71,6 +84,8 @@ document.addEventListener("submit", ({ target: form }) => {
   if (form.querySelector("#resend")) return keep(null);
   if (!account || form.method !== "post" || !form.closest("main")) return;
   const fields = [...form.elements].filter((field) => field.name && !field.matches(`button, fieldset, ${CONFIDENTIAL}`));
+  // Nothing was entered in a form that only has buttons.
+  if (fields.every(({ type }) => type === "hidden")) return keep(null);
   keep({ account, action: targetOf(form), fields: fields.map(({ name, value, checked }) => ({ name, value, checked })) });
 });
 

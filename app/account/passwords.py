@@ -9,7 +9,7 @@ from werkzeug.wrappers import Response
 
 from app.account.context import AccountContext, account, account_page, organization_page
 from app.account.forms import ChangePasswordForm, ForgotPasswordForm, ResetPasswordForm, password_help
-from app.account.sign_in import open_request
+from app.account.sign_in import open_request, redirect_with_notice
 from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.sign_in.passwords import change_password
 from app.operations.sign_in.sign_in import Browser
@@ -99,8 +99,7 @@ def reset_password_page(organization: str, token: str) -> Response:
                     user_agent=request.headers.get("User-Agent", ""), known_cookie=known_browser(org.id)
                 ),
             )
-            query = urlencode({**parameters, "reset": "factors" if done.ended else "1"})
-            response = redirect(f"/organizations/{org.slug}/login?{query}", 303)
+            response = redirect_with_notice(org, {**parameters, "reset": "factors" if done.ended else "1"})
             set_known_browser(response, org.id, done.known_cookie)
             return response
     return organization_page("account/reset.html", org, form=form, email=reset.email)

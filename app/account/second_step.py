@@ -46,8 +46,8 @@ from app.operations.sign_in.pending_sign_ins import (
 from app.operations.sign_in.sign_in import SecondStepRequired, postpone_enrollment
 from app.rules.errors import Conflict, DomainError, InvalidInput
 from app.rules.sign_in.second_factors import MfaRequirement, allowed_methods
-from app.web.browser_session import anonymous_actor, browser_id, own_path, set_sign_in
-from app.web.flash import flash, take_flash
+from app.web.browser_session import anonymous_actor, browser_id, own_path, session_for, set_sign_in
+from app.web.flash import flash, forget, keep, kept, take_flash
 from app.web.headers import page_class
 from app.web.qr_codes import qr_svg
 
@@ -136,7 +136,7 @@ def enrol_page(
     except (InvalidInput, Conflict) as error:
         form.add_errors(error)
         return _enrol_page(org, waiting, pending, form)
-    return _enrolled_page(org, enrolled, pending)
+    return forget(_enrolled_page(org, enrolled, pending))
 
 
 @account.post("/organizations/<organization>/login/enrol/passkey")
@@ -242,9 +242,12 @@ def _enrol_page(
 ) -> Response:
     """Render the page on which two-step verification is set up."""
     user = waiting.pending.to_actor(anonymous_actor(organization))
-    app = factor_enrollment.begin_authenticator_app(user, form.secret.data or "")
+    # As on the page of a signed-in user, the secret stays when the page is loaded again.
+    app = factor_enrollment.begin_authenticator_app(
+        user, form.secret.data or kept(organization.id).get("app", "")
+    )
     form.secret.data, form.code.data = app.sealed, ""
-    return organization_page(
+    page = organization_page(
         "account/enrol.html",
         organization,
         form=form,
@@ -258,6 +261,7 @@ def _enrol_page(
         client=pending.client.name if pending else None,
         return_parameters=return_parameters(),
     )
+    return keep(page, {"app": app.sealed}, organization_id=organization.id)
 
 
 def _enrolled_page(
@@ -286,9 +290,11 @@ def enrolled_page(organization: str) -> Response:
     """Show the first recovery codes once, with a link to where the sign-in leads."""
     org = get_organization_by_slug(organization)
     home = f"/organizations/{org.slug}/account"
+    session = session_for(org.id)
     return organization_page(
         "account/enrolled.html",
         org,
+        email=session.user_email if session is not None else "",
         codes=take_flash(org.id).get("codes"),
         security_url=f"{home}/security",
         destination=own_path(request.args.get("next"), home),

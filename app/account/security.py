@@ -22,6 +22,7 @@ from app.operations.sign_in.passkey_registration import (
 from app.rules.errors import Conflict, DomainError, InvalidInput
 from app.rules.sign_in.browser_names import browser_name
 from app.web.browser_session import known_browser
+from app.web.flash import forget, keep, kept
 from app.web.forms import PageForm
 from app.web.languages import translate
 from app.web.qr_codes import qr_svg
@@ -48,16 +49,19 @@ def add_app_page(context: AccountContext) -> Response:
             added = factor_enrollment.add_authenticator_app(
                 context.actor, form.secret.data or "", form.code.data, known_cookie=known
             )
-            return _added(context, added.codes, added.token, _SECURITY, "factor-added")
-    app = factor_enrollment.begin_authenticator_app(context.actor, form.secret.data or "")
+            return forget(_added(context, added.codes, added.token, _SECURITY, "factor-added"))
+    # A phone may load the page again when the user comes back from the app, which has the secret by then.
+    sealed = form.secret.data or kept(context.organization.id).get("app", "")
+    app = factor_enrollment.begin_authenticator_app(context.actor, sealed)
     form.secret.data, form.code.data = app.sealed, ""
-    return context.render(
+    page = context.render(
         "account/app_add.html",
         form=form,
         new=app,
         picture=qr_svg(app.otpauth_uri),
         has_app=factor_enrollment.own_factors(context.actor).app is not None,
     )
+    return keep(page, {"app": app.sealed}, organization_id=context.organization.id)
 
 
 @account_page("/account/security/app/remove", "GET", "POST")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -41,6 +42,7 @@ from app.web.browser_session import (
     browser_id,
     clear_sign_in,
     current_sessions,
+    forget_sign_ins,
     known_browser,
     own_path,
     session_for,
@@ -209,6 +211,17 @@ def sign_out(organization: str) -> Response:
     response = redirect(request.path, 303)
     clear_sign_in(response, org.id)
     return response
+
+
+def redirect_with_notice(organization: OrganizationSnapshot, parameters: Mapping[str, str]) -> Response:
+    """Redirect to the sign-in page, which says what was done, as its parameters name it.
+
+    It does so in a browser in which another user is signed in too, instead of leading to their pages.
+    """
+    forget_sign_ins()
+    another = {"account": "another"} if session_for(organization.id) is not None else {}
+    query = urlencode({**another, **parameters})
+    return redirect(f"/organizations/{organization.slug}/login?{query}", 303)
 
 
 def begin_with_provider(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlencode
 
-from flask import redirect, request
+from flask import request
 from werkzeug.wrappers import Response
 
 from app.account.context import account, organization_page, return_parameters
@@ -20,6 +20,7 @@ from app.account.sign_in import (
     current_browser,
     open_request,
     pending_request,
+    redirect_with_notice,
 )
 from app.operations.directory.lookups import get_organization_by_id, get_organization_by_slug
 from app.operations.directory.snapshots import OrganizationSnapshot
@@ -70,7 +71,7 @@ def sign_up_page(organization: str) -> Response:
                 page_language=page_language(),
                 authorization_request=request.values["request"] if pending is not None else None,
             )
-            answer = redirect(_sign_in_url(org, registered="1"), 303)
+            answer = redirect_with_notice(org, {**return_parameters(), "registered": "1"})
             return flash(answer, {"email": form.email.data}, organization_id=None)
     return organization_page(
         "account/sign_up.html",
@@ -100,13 +101,12 @@ def confirm_registration_page(organization: str, token: str) -> Response:
             confirm_registration(
                 org, token, form.password.data, ip_address=request.remote_addr, request_id=request_id()
             )
-            query = urlencode({**parameters, "confirmed": "1"})
-            return redirect(f"/organizations/{org.slug}/login?{query}", 303)
+            return redirect_with_notice(org, {**parameters, "confirmed": "1"})
     return organization_page("account/confirm.html", org, form=form, email=registration.email)
 
 
-def _sign_in_url(organization: OrganizationSnapshot, **more: str) -> str:
-    query = urlencode({**return_parameters(), **more})
+def _sign_in_url(organization: OrganizationSnapshot) -> str:
+    query = urlencode(return_parameters())
     return f"/organizations/{organization.slug}/login{'?' if query else ''}{query}"
 
 

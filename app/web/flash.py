@@ -96,6 +96,33 @@ def take_flash(organization_id: str | None) -> dict[str, Any]:
     return taken[name]
 
 
+def keep(response: Response, values: Mapping[str, Any], *, organization_id: str | None) -> Response:
+    """Let this page have the values again when it is reloaded within five minutes, and return the response.
+
+    ``kept`` returns them, and ``forget`` deletes them once they are used.
+    """
+    return flash(response, values, organization_id=organization_id, page=_page_itself())
+
+
+def kept(organization_id: str | None) -> dict[str, Any]:
+    """Return the values that ``keep`` has for this page; empty without any."""
+    page = _page_itself()
+    sent = request.cookies.get(_cookie(page)[0], "")
+    return _unsealed(sent, _place(page, _reader(organization_id))) if sent else {}
+
+
+def forget(response: Response) -> Response:
+    """Delete the values that ``keep`` has for this page, and return the response."""
+    name, attributes = _cookie(_page_itself())
+    response.delete_cookie(name, **attributes)
+    return response
+
+
+def _page_itself() -> str:
+    # What another page lets this one show has the path alone.
+    return f"{request.path}#kept"
+
+
 def _sealed(values: Mapping[str, Any], place: bytes) -> str:
     text = json.dumps(values, default=datetime.isoformat, ensure_ascii=False)
     return urlsafe_b64encode(seal(_key(), text.encode(), place)).decode()

@@ -67,6 +67,20 @@ def test_registration_with_confirmation_creates_an_account(
     assert sign_in(visitor, open_to_all).status_code == 303
 
 
+def test_browser_of_another_user_shows_what_was_done_for_the_new_one(
+    make: Any, visitor: Visitor, open_to_all: Any, box: Mailbox, deliver: Deliver
+) -> None:
+    ada = make.user(open_to_all)
+    assert visitor.sign_in(ada).status_code == 303
+    page = visitor.get(register(visitor, open_to_all).location).text
+    assert 'id="registered"' in page and f'value="{NEW}"' in page and ada.email not in page
+    deliver()
+    path = box.links()[0].removeprefix("http://localhost")
+    visitor.get(path)
+    page = visitor.get(visitor.post(path, password=PASSWORD).location).text
+    assert 'id="confirmed"' in page and ada.email not in page
+
+
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["same browser", "another browser"])
 @pytest.mark.parametrize("way", ["register", "forgot", "register again"])
 def test_emailed_link_leads_back_to_the_app(

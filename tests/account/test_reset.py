@@ -39,6 +39,16 @@ def test_opening_a_reset_link_does_not_use_it(visitor: Visitor, ada: Any, path: 
     assert visitor.get(path).status_code == 409
 
 
+def test_reset_in_the_browser_of_another_user_leads_to_the_sign_in_page(
+    visitor: Visitor, make: Any, ada: Any, path: str
+) -> None:
+    grace = make.user(ada.organization)
+    visitor.sign_in(grace)
+    visitor.get(path)
+    page = visitor.get(visitor.post(path, password=NEW).location).text
+    assert 'id="reset-done"' in page and grace.email not in page
+
+
 def test_reset_with_invalid_password_is_rejected(visitor: Visitor, ada: Any, path: str) -> None:
     visitor.get(path)
     answer = visitor.post(path, password="short")

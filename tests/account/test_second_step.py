@@ -177,7 +177,9 @@ def test_every_sign_in_path_enforces_the_setup(app: Flask, make: Any, database: 
     assert "/login/enrol?sign_in=" in later.location and not world.is_signed_in()
     page = world.visitor.get(later.location)
     phone = app_on(world, page)
-    shown = verify(world.visitor, page, phone.shown())
+    again = world.visitor.get(later.location)
+    assert app_on(world, again).secret == phone.secret, "the page was loaded again"
+    shown = verify(world.visitor, again, phone.shown())
     assert shown.status_code == 303
     page = shown.location
     shown = world.visitor.get(page)

@@ -35,6 +35,9 @@ def test_authenticator_app_is_added_and_removed(world: World, bob: Any, visitor:
     key = re.search(r'id="app-key">([^<]+)<', page.text)
     assert key and "<svg" in page.text and "style=" not in page.text
     assert page.headers["Cache-Control"] == "no-store"
+    again = visitor.get(f"{world.home}/account/security/app")
+    assert key[0] in again.text, "a phone loads the page again after the app has the key"
+    assert key[1] not in "".join(again.headers.getlist("Set-Cookie"))
     phone = Authenticator(world.app, bob, key[1].replace(" ", ""))
     sealed = re.search(r'name="secret" value="([^"]+)"', page.text)
     assert sealed
@@ -47,7 +50,8 @@ def test_authenticator_app_is_added_and_removed(world: World, bob: Any, visitor:
     assert done.location == f"{world.home}/account/security/recovery-codes"
     done = visitor.get(done.location)
     codes = re.findall(r"<li><code>([^<]+)</code>", done.text)
-    assert len(codes) == 10 and 'download="recovery-codes.txt"' in done.text
+    assert len(codes) == 10 and f'download="recovery-codes-{world.acme.slug}.txt"' in done.text
+    assert f"Recovery codes for {bob.email} at {world.acme.name}" in done.text
     assert visitor.cookie(name) not in {None, before}
     security = visitor.get(f"{world.home}/account/security").text
     assert "10 left" in security and codes[0] not in security and 'id="app-remove"' in security
@@ -62,6 +66,7 @@ def test_authenticator_app_is_added_and_removed(world: World, bob: Any, visitor:
     gone = visitor.post(f"{world.home}/account/security/app/remove")
     assert gone.location == f"{world.home}/account/security"
     assert 'id="app-add"' in visitor.get(gone.location).text
+    assert key[0] not in visitor.get(f"{world.home}/account/security/app").text
 
 
 @pytest.mark.parametrize("page", ["app", "app/remove", "recovery-codes"])

@@ -15,6 +15,11 @@ from tests.support.browser import NARROW, check, watched
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
 CALLBACK = "https://orchard.example/callback"
+# Whether the middle of the element with the focus is not below another one (WCAG 2.4.11).
+_IS_IN_VIEW = """() => {
+  const {left, top, width, height} = document.activeElement.getBoundingClientRect()
+  return document.activeElement.contains(document.elementFromPoint(left + width / 2, top + height / 2))
+}"""
 
 
 @pytest.fixture
@@ -38,12 +43,14 @@ def test_consent_works_by_keyboard_only(pages: Pages, ada: Any, orchard: Any) ->
     page = pages.open(authorize(orchard, CALLBACK))
     pages.sign_in(ada)
     page.wait_for_selector("#consent-allow")
+    page.set_viewport_size({"width": 320, "height": 180})  # 1280 by 720 pixels at 400 %
     assert "Required" in page.inner_text("li:has(#scope-openid)")
     assert not page.is_checked("#scope-email") and not page.is_checked("#scope-offline_access")
     assert page.input_value("#lasts") == "until_removed"
     for _ in range(30):
         page.keyboard.press("Tab")
         focused = page.evaluate("document.activeElement.id")
+        assert page.evaluate(_IS_IN_VIEW), f"{focused} is covered"
         if focused == "scope-email":
             page.keyboard.press("Space")
         if focused == "lasts":

@@ -246,6 +246,26 @@ def test_copy_button_copies_value(
         assert page.evaluate("navigator.clipboard.readText()") == client.client_id
 
 
+def test_long_name_without_spaces_hides_nothing_beside_it(
+    chromium: Any, live_server: Any, make: Factory, acme: Any, ada: Any
+) -> None:
+    name = "W" * 100
+    make.client(acme, name=name)
+    with live_server.app.app_context():
+        fields = {"identifier": "https://w.example/", "name": name, "scopes": [{"name": "w:read"}]}
+        define_resource(make.actor(acme), fields)
+    with watched(chromium) as context:
+        page = _sign_in(context, make, ada, live_server).new_page()
+        for path, frame in (
+            ("clients", ".scroll"),
+            ("apis", ".scroll"),
+            ("clients/new?type=web", "form.card"),
+        ):
+            page.goto(f"{live_server.url}/portal/{acme.slug}/{path}")
+            assert name in page.content()
+            assert page.eval_on_selector(frame, "it => it.scrollWidth <= it.clientWidth"), path
+
+
 def test_content_is_reachable_by_keyboard(
     chromium: Any, live_server: Any, make: Factory, acme: Any, ada: Any
 ) -> None:
@@ -259,6 +279,10 @@ def test_content_is_reachable_by_keyboard(
         page.keyboard.press("Tab")
         page.keyboard.press("Enter")
         page.wait_for_url("**/clients/new")
+        page.emulate_media(forced_colors="active")
+        outline = "it => getComputedStyle(it).outlineStyle"
+        assert page.eval_on_selector(".nav [aria-current]", outline) == "solid"
+        assert page.eval_on_selector(".nav a:not([aria-current])", outline) == "none"
 
 
 def test_every_page_is_accessible_in_every_look(

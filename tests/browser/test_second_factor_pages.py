@@ -45,7 +45,8 @@ def test_app_is_set_up_used_and_replaced_by_a_recovery_code(
     with page.expect_download() as download:
         page.click("#codes-download")
     kept = download.value.path().read_text().split("\n")
-    assert download.value.suggested_filename == "recovery-codes.txt" and len(kept) == 13
+    assert download.value.suggested_filename == f"recovery-codes-{acme.slug}.txt" and len(kept) == 13
+    assert kept[0] == f"Recovery codes for {ada.email} at {acme.name}" == page.inner_text("#codes-for")
     page.click("#codes-kept")
     page.wait_for_url(f"**/portal/{acme.slug}")
     page.context.clear_cookies()

@@ -47,6 +47,12 @@ def test_signing_out_of_one_organization_keeps_the_other_session(
         for user, other in ((ada, bob), (bob, ada)):
             page.goto(f"{live_server.url}/portal/{user.organization.slug}")
             assert user.email in page.content() and other.email not in page.content()
+        switcher = page.locator(".switch")
+        for close in (lambda: page.keyboard.press("Escape"), lambda: page.click("h1")):
+            switcher.locator("summary").click()
+            assert switcher.evaluate("it => it.open")
+            close()
+            assert not switcher.evaluate("it => it.open")
         assert reaches("acme") and reaches("globex")
 
         at_acme.open("account/profile")

@@ -63,3 +63,15 @@ def test_form_that_was_submitted_again_is_not_called_unsaved(pages: Any, make: F
     page.click("#resend")
     page.wait_for_url("**/account/profile")
     assert page.input_value("#name") == "Ada King" and page.is_hidden("#not-saved")
+
+
+def test_page_that_only_asks_has_nothing_to_restore(pages: Any, make: Factory, acme: Any) -> None:
+    admin = make.user(acme, role="admin")
+    page = pages.open(f"/portal/{acme.slug}/users/{make.user(acme).public_id}/disable")
+    pages.sign_in(admin)
+    page.context.clear_cookies(name=make.cookie_name(acme))
+    page.click("main form[method=post] button")
+    page.wait_for_selector("#unsaved")
+    sign_in(page, admin.email)
+    page.wait_for_url("**/disable")
+    assert page.is_hidden("#not-saved")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from urllib.parse import parse_qs, urlsplit
 
@@ -162,8 +163,17 @@ def test_offline_access_needs_user_consent(asking: Flow) -> None:
 def test_scope_without_a_description_is_listed_once(asking: Flow) -> None:
     scopes = ["openid", "profile", "orders:read"]
     page = asking.other_client(scopes=scopes).consent(scope=" ".join(scopes))
-    label = page.text.split('id="scope-orders-read">')[1].split("</div>")[0]
+    label = page.text.split('id="scope-orders:read">')[1].split("</div>")[0]
     assert label.count("orders:read") == 1
+
+
+def test_each_label_belongs_to_the_checkbox_of_its_own_scope(asking: Flow) -> None:
+    scopes = ["orders:read", "orders.read", "orders/read", "orders-read"]
+    client = asking.other_client(scopes=["openid", *scopes], optional_scopes=scopes)
+    page = client.consent(scope=" ".join(["openid", *scopes]))
+    boxes = dict(re.findall(r'<input type="checkbox" id="([^"]+)" name="scope" value="([^"]+)"', page.text))
+    labels = re.findall(r'<label for="([^"]+)">(\S+)', page.text)
+    assert {name: boxes[box] for box, name in labels if box in boxes} == {name: name for name in scopes}
 
 
 def test_scopes_that_change_data_or_last_are_highlighted_under_their_api(asking: Flow) -> None:

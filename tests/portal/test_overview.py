@@ -24,6 +24,8 @@ def test_checklist_disappears_when_done(make: Any, acme: Any, ada: Any) -> None:
 
     assert "Getting started" not in ada.text
     assert "Newest clients" in ada.text and "Tokens issued" in ada.text
+    linked = re.findall(r'<a href="([^"]*)" class="kpi"', ada.page.text)
+    assert linked == ["/portal/acme/logs", "/portal/acme/users"]
 
 
 def test_expiring_secret_needs_attention_if_it_is_used_after_its_replacement(

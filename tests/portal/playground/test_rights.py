@@ -30,6 +30,9 @@ class TestRights:
         other = make.client(acme, name="Somebody's")
         page = grace.get("/playground")
         assert orchard.client_id in page.text and other.client_id not in page.text
+        # The form is sent to a URL to which a sign-in can lead back.
+        chosen = f"/portal/acme/playground?client={orchard.client_id}&grant_type={CODE}"
+        assert f'action="{chosen}"' in unescape(page.text)
         sent = grace.send("/playground", client=other.client_id, grant_type=CODE)
         assert sent.status_code == 404
 
