@@ -74,7 +74,8 @@ def insert_organization(
     Part of setup, demo data and organization creation. Raises SlugTaken. Audit: ``organization.created`` in its own
     log.
     """
-    key: str = current_unit_of_work().stable_value(f"organization {slug}", new_routing_key)
+    unit = current_unit_of_work()
+    key: str = unit.stable_value(f"organization {slug}", new_routing_key)
     now = clock.now()
     organization = Organization(
         id=key,
@@ -82,7 +83,8 @@ def insert_organization(
         name=name,
         is_root=is_root,
         settings=dict(overrides or {}),
-        data_key=keyring.new_data_key(key),
+        # This process may have it in its cache since an earlier attempt, and seals with it.
+        data_key=unit.stable_value(f"data key {slug}", lambda: keyring.new_data_key(key)),
         created_at=now,
         created_by=actor.author,
         updated_at=now,

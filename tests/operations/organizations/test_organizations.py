@@ -13,8 +13,9 @@ from app.operations.directory import lookups
 from app.operations.organizations import organizations
 from app.operations.organizations.instance_limits import update_instance_limits
 from app.operations.organizations.organizations import RootProtected, SlugTaken
-from app.operations.store import clock
+from app.operations.store import clock, keyring
 from app.operations.store.rows import PageRequest
+from app.operations.store.transactions import OutdatedRead, transaction
 from app.rules.directory.permissions import permissions_of_role
 from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound, PreconditionFailed
 from tests.factories import Factory
@@ -55,6 +56,26 @@ def test_root_creates_organization_with_keys_scopes_settings_and_administrator(
     logs = database.query("SELECT organization_id, target_id FROM audit_events")
     told = {bytes(log).decode() for log, target in logs if bytes(target or b"") == b"globex-corporation"}
     assert told == {make.root().id, view.id}
+
+
+def test_creation_that_is_repeated_seals_with_the_key_that_is_stored(context: Flask, make: Factory) -> None:
+    root = make.actor(make.root())
+    attempts = []
+
+    @transaction
+    def create() -> None:
+        organizations.create_organization(root, {"name": "Globex"})
+        # As the email with the invitation is.
+        keyring.seal(lookups.get_organization_by_slug("globex").id, b"an email", "row|1")
+        attempts.append(1)
+        if len(attempts) == 1:
+            raise OutdatedRead
+
+    create()
+    key = lookups.get_organization_by_slug("globex").id
+    sealed = keyring.seal(key, b"a secret", "row|1")
+    keyring.clear_cached_keys(key)
+    assert keyring.unseal(key, sealed, "row|1") == b"a secret"
 
 
 @each(
