@@ -65,16 +65,14 @@ def get_active_key(organization: OrganizationSnapshot, algorithm: str) -> Signin
     if cached is not None and time.monotonic() - cached[0] < _CACHED_SECONDS:
         return cached[1]
     key = _load(organization.id, algorithm)
-    if key is not None:
-        _cache.put(organization.id, *cache_key, value=(time.monotonic(), key))
-        return key
-    ensure_key(Actor.system(organization.id), algorithm, token_model.ACTIVE)
-    key = _load(organization.id, algorithm)
+    if key is None:
+        ensure_key(Actor.system(organization.id), algorithm, token_model.ACTIVE)
+        key = _load(organization.id, algorithm)
     if key is None:
         raise RuntimeError("a signing key that was just stored is missing")
-    created = key
+    found = key
     # If the transaction rolls back, a cached key would sign here without ever being published.
-    on_commit_or_now(lambda: _cache.put(organization.id, *cache_key, value=(time.monotonic(), created)))
+    on_commit_or_now(lambda: _cache.put(organization.id, *cache_key, value=(time.monotonic(), found)))
     return key
 
 

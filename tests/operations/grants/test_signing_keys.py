@@ -136,7 +136,7 @@ def test_key_of_a_rolled_back_transaction_is_not_used(organization: Organization
 
     @transaction
     def unit() -> None:
-        get_active_key(organization, "ES256")
+        assert get_active_key(organization, "ES256") == get_active_key(organization, "ES256")
         raise Conflict("no")
 
     with pytest.raises(Conflict):
