@@ -13,7 +13,11 @@ from sqlalchemy import ColumnElement, delete, select, update
 from app.extensions import db
 from app.models.base import has_key, is_same
 from app.models.identity_provider import IdentityProvider, ProvisioningToken
-from app.operations.directory.lookups import created_after_restore, touch_organization
+from app.operations.directory.lookups import (
+    created_after_restore,
+    get_organization_by_id,
+    touch_organization,
+)
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.sign_in.identity_providers import (
     IdentityProviderRecord,
@@ -23,7 +27,7 @@ from app.operations.sign_in.identity_providers import (
 )
 from app.operations.store import audit, clock
 from app.operations.store.request_limits import require_request_allowed
-from app.operations.store.rows import count_rows, make_record
+from app.operations.store.rows import make_record
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.rules.actor import Actor
 from app.rules.directory.permissions import MEMBER, permissions_of_role
@@ -70,11 +74,7 @@ class NewProvisioningToken(Struct, frozen=True):
 @read
 def list_provisioning_tokens(actor: Actor, provider_id: str) -> list[ProvisioningTokenRecord]:
     """List the tokens of the provider with the id ``idp_…``, the oldest first. Raises Forbidden, NotFound."""
-    provider = get_identity_provider(actor, provider_id)
-    rows = db.session.scalars(
-        select(ProvisioningToken).where(*_of_provider(provider)).order_by(ProvisioningToken.id)
-    )
-    return [make_record(ProvisioningTokenRecord, row) for row in rows]
+    return _list_usable(get_identity_provider(actor, provider_id))
 
 
 @transaction
@@ -89,7 +89,7 @@ def create_provisioning_token(actor: Actor, provider_id: str) -> NewProvisioning
     # Of two requests, the second one waits here and counts the token of the first.
     touch_organization(provider.organization_id)
     hold_provider(provider)
-    if count_rows(select(ProvisioningToken.id).where(*_of_provider(provider))) >= MAX_TOKENS_PER_PROVIDER:
+    if len(_list_usable(provider)) >= MAX_TOKENS_PER_PROVIDER:
         message = lazy_gettext(
             "An identity provider has at most %(max)s provisioning tokens. Delete one first.",
             max=MAX_TOKENS_PER_PROVIDER,
@@ -196,8 +196,19 @@ def _of_provider(provider: IdentityProviderRecord) -> tuple[ColumnElement[bool],
     return (
         ProvisioningToken.organization_id == provider.organization_id,
         ProvisioningToken.provider_id == provider.id,
-        created_after_restore(ProvisioningToken.created_at, provider.organization_id),
     )
+
+
+def _list_usable(provider: IdentityProviderRecord) -> list[ProvisioningTokenRecord]:
+    organization = get_organization_by_id(provider.organization_id, fresh=False)
+    rows = db.session.scalars(
+        select(ProvisioningToken).where(*_of_provider(provider)).order_by(ProvisioningToken.id)
+    )
+    return [
+        make_record(ProvisioningTokenRecord, row)
+        for row in rows
+        if not organization.is_before_restore(row.created_at)
+    ]
 
 
 def _record(actor: Actor, action: str, record: ProvisioningTokenRecord, **facts: Mapping[str, Any]) -> None:
