@@ -11,7 +11,8 @@ from tests.support.request_world import RequestWorld, ValidRequest
 
 URN = "urn:ietf:params:scim:schemas:core:2.0:"
 PATCH = {"schemas": ["urn:ietf:params:scim:api:messages:2.0:PatchOp"]}
-ALWAYS_REFUSED = {("scim.unknown", "GET"), ("scim.unsupported", "POST")}
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+ALWAYS_REFUSED = {("scim.unsupported", "POST"), *(("scim.unknown", method) for method in _METHODS)}
 """Routes that only say that there is nothing."""
 
 
