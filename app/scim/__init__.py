@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from importlib import import_module
 from typing import NoReturn
@@ -66,9 +67,14 @@ def _view(name: str) -> Callable[..., Response]:
 
 def _unknown(organization: str, path: str) -> NoReturn:
     """Reject what no other rule takes, here where errors are those of SCIM: the path or its method is unknown."""
-    rules = [Rule(known, methods=[method], endpoint=name) for method, known, name in _ROUTES]
-    Map(rules, merge_slashes=False).bind("").match(f"/{path}", request.method)
+    _known_routes().bind("").match(f"/{path}", request.method)
     abort(404)
+
+
+@functools.cache
+def _known_routes() -> Map:
+    rules = [Rule(path, methods=[method], endpoint=name) for method, path, name in _ROUTES]
+    return Map(rules, merge_slashes=False)
 
 
 def _unsupported(organization: str) -> NoReturn:
