@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -143,7 +144,7 @@ def change_password(actor: Actor, current: str, new: str, *, known_cookie: str =
     """
     user_id = actor.require_own_account()
     organization = get_organization_by_id(actor.organization_id)
-    email, name, stored_hash = _find_credentials(actor, organization)
+    email, name, stored_hash, changed_at = _find_credentials(actor, organization)
     canonical = canonical_email(email) or ""
     browser = known_browsers.find_known_browser(organization.id, canonical, known_cookie)
     attempt = sign_in_limits.claim_password_attempt(
@@ -175,7 +176,7 @@ def change_password(actor: Actor, current: str, new: str, *, known_cookie: str =
     new_hash = hash_new_password(
         organization.settings, new, personal=personal, field="new_password", **queue_share
     )
-    return _store_password(actor, user_id, stored_hash, new_hash, known_cookie)
+    return _store_password(actor, user_id, changed_at, new_hash, known_cookie)
 
 
 def hashing_load() -> tuple[int, int]:
@@ -250,7 +251,9 @@ def _too_many_wrong_passwords(attempt: sign_in_limits.PasswordAttempt) -> TooMan
 
 
 @read
-def _find_credentials(actor: Actor, organization: OrganizationSnapshot) -> tuple[str, str, str | None]:
+def _find_credentials(
+    actor: Actor, organization: OrganizationSnapshot
+) -> tuple[str, str, str | None, datetime | None]:
     row = db.session.execute(
         select(User.email, User.name, User.password_hash, User.password_changed_at, User.created_at).where(
             has_key(User, actor.organization_id, actor.user_id), User.status == ACTIVE
@@ -262,17 +265,17 @@ def _find_credentials(actor: Actor, organization: OrganizationSnapshot) -> tuple
         raise Conflict(
             "Your password must be reset. Sign out and request a link.", code="password_reset_required"
         )
-    return row.email, row.name, row.password_hash
+    return row.email, row.name, row.password_hash, row.password_changed_at
 
 
 @transaction
 def _store_password(
-    actor: Actor, user_id: UUID, old_hash: str | None, new_hash: str, known_cookie: str
+    actor: Actor, user_id: UUID, changed_at: datetime | None, new_hash: str, known_cookie: str
 ) -> str | None:
     is_stored = update_user_row(
         actor.organization_id,
         user_id,
-        User.password_hash == old_hash,
+        User.password_changed_at == changed_at,
         password_hash=new_hash,
         password_scheme=None,
         password_changed_at=clock.now(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -38,7 +38,7 @@ class AccountLinkRecord:
     email: str
     email_canonical: str
     name: str
-    password_hash: str | None = field(repr=False)
+    password_changed_at: datetime | None
 
 
 @transaction
@@ -57,8 +57,8 @@ def create_link(
     ``address`` is the email that the link verifies, if any. Call it in the transaction that audits it.
     """
     organization_id, user_id = user.organization_id, user.id
-    password_hash = db.session.scalars(
-        select(User.password_hash).where(has_key(User, organization_id, user_id))
+    password_changed_at = db.session.scalars(
+        select(User.password_changed_at).where(has_key(User, organization_id, user_id))
     ).one()
     token: str = current_unit_of_work().stable_value(
         f"link {purpose} {user_id}", lambda: new_token(purpose, organization_id)
@@ -67,7 +67,7 @@ def create_link(
     key = {"organization_id": organization_id, "user_id": user_id, "purpose": purpose}
     values = {
         "digest": digest(token),
-        "bound_digest": _bound_digest(password_hash, user.email_canonical),
+        "bound_digest": _bound_digest(password_changed_at, user.email_canonical),
         "is_mailed": is_mailed,
         "address": address,
         "created_at": now,
@@ -99,7 +99,7 @@ def find_link(
             User.email,
             User.email_canonical,
             User.name,
-            User.password_hash,
+            User.password_changed_at,
         )
         .join(User, is_same(User.id, AccountLink.user_id))
         .where(
@@ -112,7 +112,7 @@ def find_link(
         return None
     if get_organization_by_id(organization_id, fresh=False).is_before_restore(row.created_at):
         return None
-    if row.bound_digest != _bound_digest(row.password_hash, row.email_canonical):
+    if row.bound_digest != _bound_digest(row.password_changed_at, row.email_canonical):
         return None
     return AccountLinkRecord(
         organization_id,
@@ -123,7 +123,7 @@ def find_link(
         row.email,
         row.email_canonical,
         row.name,
-        row.password_hash,
+        row.password_changed_at,
     )
 
 
@@ -149,6 +149,10 @@ def revoke_links(organization_id: str, user_id: UUID, purpose: str | None = None
     count_changed(statement)
 
 
-def _bound_digest(password_hash: str | None, email_canonical: str) -> bytes:
-    """Return the digest of what must not change until a link is used."""
-    return hashlib.sha256(f"{password_hash or ''}\n{email_canonical}".encode()).digest()
+def _bound_digest(password_changed_at: datetime | None, email_canonical: str) -> bytes:
+    """Return the digest of what must not change until a link is used.
+
+    The hash of a password may change: a sign-in renews an outdated one.
+    """
+    changed = password_changed_at.isoformat() if password_changed_at is not None else ""
+    return hashlib.sha256(f"{changed}\n{email_canonical}".encode()).digest()

@@ -266,7 +266,7 @@ def _store_password(
         actor.organization_id,
         user_id,
         User.status == ACTIVE,
-        User.password_hash == reset.password_hash,
+        User.password_changed_at == reset.password_changed_at,
         password_hash=new_hash,
         password_scheme=None,
         password_changed_at=clock.now(),

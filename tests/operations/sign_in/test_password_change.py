@@ -5,17 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from argon2 import PasswordHasher
 from msgspec.structs import replace
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from app.extensions import db
 from app.models.audit import AuditEvent
+from app.models.user import User
 from app.operations.sign_in import passwords
 from app.operations.sign_in.password_sign_in import sign_in
 from app.operations.sign_in.passwords import change_password
 from app.operations.sign_in.sessions import find_session
 from app.operations.sign_in.sign_in import SignedIn
 from app.operations.sign_in.sign_in_limits import MAX_FAILURES_PER_ACCOUNT
+from app.operations.store.transactions import transaction
 from app.rules.errors import Forbidden, InvalidInput, TooManyRequests, Unavailable
 from tests.factories import PASSWORD
 from tests.support.databases import Database
@@ -149,3 +152,25 @@ def test_unavailable_hashing_is_not_counted_as_failure(
         with pytest.raises(Unavailable):
             change_password(actor_of(here), PASSWORD, NEW)
     assert database.count("attempts") == 0
+
+
+def test_hash_that_a_sign_in_renews_meanwhile_is_the_same_password(
+    acme: Any, ada: Any, here: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = passwords.verify_password
+
+    def verify(*sent: Any, **place: Any) -> tuple[bool, str | None]:
+        verified = real(*sent, **place)
+        renew_hash(ada)
+        return verified
+
+    monkeypatch.setattr(passwords, "verify_password", verify)
+    change_password(actor_of(here), PASSWORD, NEW)
+    monkeypatch.undo()
+    assert isinstance(sign_in(acme.id, ada.email, NEW), SignedIn)
+
+
+@transaction
+def renew_hash(user: Any) -> None:
+    renewed = PasswordHasher(time_cost=1, memory_cost=2048).hash(PASSWORD)
+    db.session.execute(update(User).where(User.id == user.id).values(password_hash=renewed))

@@ -105,9 +105,11 @@ def test_link_lifetime_is_a_setting(make: Any) -> None:
 
 
 def test_password_change_invalidates_the_link(make: Any, acme: Any, ada: Any) -> None:
-    """RP-1."""
+    """RP-1. A sign-in that renews an outdated hash changes no password."""
     token = token_for(make, ada)
-    change(password_hash="another")
+    change(password_hash="renewed")
+    assert find_reset(acme, token) is not None
+    change(password_changed_at=clock.now())
     assert find_reset(acme, token) is None
 
 
