@@ -45,11 +45,14 @@ async function offer(form) {
     event.preventDefault();
     const note = form.querySelector("[role=alert]");
     note.hidden = true;
+    let signal;
     try {
       await renew(form);
-      await ask(form);
+      const asked = ask(form);
+      ({ signal } = waiting);
+      await asked;
     } catch (error) {
-      if (error.name === "AbortError") return; // A second click asks in place of the first one.
+      if (signal?.aborted) return; // A second click asks in place of the first one.
       const words = JSON.parse(form.dataset.words);
       note.textContent = words[error.name] ?? words.other;
       note.hidden = false;

@@ -47,7 +47,13 @@ from app.operations.sign_in.sign_in import SecondStepRequired, postpone_enrollme
 from app.rules.errors import Conflict, DomainError, InvalidInput
 from app.rules.sign_in.second_factors import MfaRequirement, allowed_methods
 from app.web.browser_session import anonymous_actor, browser_id, own_path, session_for, set_sign_in
-from app.web.flash import flash, forget, keep, kept, take_flash
+from app.web.flash import (
+    clear_page_values,
+    flash,
+    load_page_values,
+    store_page_values,
+    take_flash,
+)
 from app.web.headers import page_class
 from app.web.qr_codes import qr_svg
 
@@ -127,7 +133,8 @@ def enrol_page(
     actor, browser = anonymous_actor(org), current_browser(org)
     try:
         if form.is_submitted() and form.later.data:
-            return continue_sign_in(org, postpone_enrollment(actor, org, waiting.pending, browser), pending)
+            postponed = postpone_enrollment(actor, org, waiting.pending, browser)
+            return _without_app(org, continue_sign_in(org, postponed, pending))
         if not form.validate_on_submit():
             return _enrol_page(org, waiting, pending, form)
         enrolled = factor_enrollment.add_authenticator_app_at_sign_in(
@@ -136,7 +143,7 @@ def enrol_page(
     except (InvalidInput, Conflict) as error:
         form.add_errors(error)
         return _enrol_page(org, waiting, pending, form)
-    return forget(_enrolled_page(org, enrolled, pending))
+    return _without_app(org, _enrolled_page(org, enrolled, pending))
 
 
 @account.post("/organizations/<organization>/login/enrol/passkey")
@@ -162,7 +169,7 @@ def enrol_passkey(
         app_form = AuthenticatorAppForm()
         app_form.add_errors(error)
         return _enrol_page(org, waiting, pending, app_form)
-    return _enrolled_page(org, enrolled, pending)
+    return _without_app(org, _enrolled_page(org, enrolled, pending))
 
 
 @account.get("/organizations/<organization>/login/passkey")
@@ -243,8 +250,9 @@ def _enrol_page(
     """Render the page on which two-step verification is set up."""
     user = waiting.pending.to_actor(anonymous_actor(organization))
     # As on the page of a signed-in user, the secret stays when the page is loaded again.
+    path = _enrol_path(organization)
     app = factor_enrollment.begin_authenticator_app(
-        user, form.secret.data or kept(organization.id).get("app", "")
+        user, form.secret.data or load_page_values(organization.id, path).get("app", "")
     )
     form.secret.data, form.code.data = app.sealed, ""
     page = organization_page(
@@ -261,7 +269,17 @@ def _enrol_page(
         client=pending.client.name if pending else None,
         return_parameters=return_parameters(),
     )
-    return keep(page, {"app": app.sealed}, organization_id=organization.id)
+    return store_page_values(page, {"app": app.sealed}, organization_id=organization.id, path=path)
+
+
+def _without_app(organization: OrganizationSnapshot, response: Response) -> Response:
+    """Clear the secret that the page of the enrolment stored, and return the response."""
+    return clear_page_values(response, _enrol_path(organization))
+
+
+def _enrol_path(organization: OrganizationSnapshot) -> str:
+    # A rejected passkey shows the page at another path.
+    return f"/organizations/{organization.slug}/login/enrol"
 
 
 def _enrolled_page(

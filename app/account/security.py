@@ -22,7 +22,7 @@ from app.operations.sign_in.passkey_registration import (
 from app.rules.errors import Conflict, DomainError, InvalidInput
 from app.rules.sign_in.browser_names import browser_name
 from app.web.browser_session import known_browser
-from app.web.flash import forget, keep, kept
+from app.web.flash import clear_page_values, load_page_values, store_page_values
 from app.web.forms import PageForm
 from app.web.languages import translate
 from app.web.qr_codes import qr_svg
@@ -49,9 +49,9 @@ def add_app_page(context: AccountContext) -> Response:
             added = factor_enrollment.add_authenticator_app(
                 context.actor, form.secret.data or "", form.code.data, known_cookie=known
             )
-            return forget(_added(context, added.codes, added.token, _SECURITY, "factor-added"))
+            return clear_page_values(_added(context, added.codes, added.token, _SECURITY, "factor-added"))
     # A phone may load the page again when the user comes back from the app, which has the secret by then.
-    sealed = form.secret.data or kept(context.organization.id).get("app", "")
+    sealed = form.secret.data or load_page_values(context.organization.id).get("app", "")
     app = factor_enrollment.begin_authenticator_app(context.actor, sealed)
     form.secret.data, form.code.data = app.sealed, ""
     page = context.render(
@@ -61,7 +61,7 @@ def add_app_page(context: AccountContext) -> Response:
         picture=qr_svg(app.otpauth_uri),
         has_app=factor_enrollment.own_factors(context.actor).app is not None,
     )
-    return keep(page, {"app": app.sealed}, organization_id=context.organization.id)
+    return store_page_values(page, {"app": app.sealed}, organization_id=context.organization.id)
 
 
 @account_page("/account/security/app/remove", "GET", "POST")

@@ -205,11 +205,13 @@ class Reference:
         """Return the command for the operation in the organization; variables stand for what it does not know."""
         lines = ["curl" if operation.method == "GET" else f"curl -X {operation.method}"]
         # The others are alternatives.
-        first: Mapping[str, Any] = next(iter(operation.node.get("security", ())), {})
-        lines += [_CREDENTIALS[scheme] for scheme in first]
+        schemes: Mapping[str, Any] = next(iter(operation.node.get("security", ())), {})
+        lines += [_CREDENTIALS[scheme] for scheme in schemes]
         media, schema = self.body(operation)
         is_required = operation.node.get("requestBody", {}).get("required", True)
-        fields = self.example(schema) if schema else None
+        # The first field of a change may be one that can't be changed.
+        first = "name" if operation.method in {"PUT", "PATCH"} else ""
+        fields = self.example(schema, first=first) if schema else None
         if isinstance(fields, dict) and "organization_id" in fields:
             fields["organization_id"] = organization.slug
         if not is_required:
@@ -232,8 +234,11 @@ class Reference:
         lines.append(f'"{url}{"?" + query if query else ""}"')
         return " \\\n  ".join(lines)
 
-    def example(self, schema: Mapping[str, Any], depth: int = 0) -> Any:
-        """Return a value that the schema describes, with the required fields of objects only."""
+    def example(self, schema: Mapping[str, Any], depth: int = 0, *, first: str = "") -> Any:
+        """Return a value that the schema describes, with the required fields of objects only.
+
+        Of an object without required fields it has one: ``first`` if there is such a field.
+        """
         schema = _without_null(self.resolve(schema))
         for key in ("example", "default", "const"):
             if schema.get(key) is not None:
@@ -242,12 +247,11 @@ class Reference:
             if values := [value for value in schema.get(key, ()) if value is not None]:
                 return values[0]
         if options := schema.get("oneOf", schema.get("anyOf")):
-            return self.example(options[0], depth)
+            return self.example(options[0], depth, first=first)
         kind = schema.get("type")
         if kind == "object" or "properties" in schema:
             properties = schema.get("properties", {})
-            # Of a change the name, if there is one: the first field may be one that can't be changed.
-            some = [name for name in ("name", *properties) if name in properties]
+            some = sorted(properties, key=lambda name: name != first)
             names = schema.get("required", ()) or some[: 1 if depth < _MAX_DEPTH else 0]
             return {
                 name: _EXAMPLES.get(name) or self.example(properties[name], depth + 1)

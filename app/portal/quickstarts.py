@@ -140,8 +140,8 @@ def languages_of(client: ClientRecord, task: str, organization: OrganizationSnap
         found = tuple(language for language in found if algorithm in _ALGORITHMS.get(language, (algorithm,)))
     if task in _SIGN_INS and client.require_signed_request_object:
         return ()
-    if _requires_more(client, task, organization):
-        found = tuple(language for language in found if language in _WITH_MORE)
+    if _requires_par_or_dpop(client, task, organization):
+        found = tuple(language for language in found if language in _WITH_PAR_AND_DPOP)
     method = client.token_endpoint_auth_method
     if method == PRIVATE_KEY_JWT:
         return tuple(language for language in found if language in _WITH_KEYS.get(task, ()))
@@ -151,7 +151,7 @@ def languages_of(client: ClientRecord, task: str, organization: OrganizationSnap
     return tuple(language for language in found if language not in refused)
 
 
-def _requires_more(client: ClientRecord, task: str, organization: OrganizationSnapshot) -> bool:
+def _requires_par_or_dpop(client: ClientRecord, task: str, organization: OrganizationSnapshot) -> bool:
     """Return whether authorization requests must be pushed, or tokens bound to a key."""
     document, settings = asdict(client), organization.settings
     return (task in _SIGN_INS and requires_par(document, settings)) or (
@@ -171,9 +171,13 @@ _WITHOUT_ID_TOKEN = frozenset({"python", "node", "curl"})
 _ON_SERVERS = frozenset({"nextjs", "java", "php", "dotnet"})
 _SIGN_INS = frozenset({"web", "spa"})
 # Quickstarts that can push authorization requests (RFC 9126) and bind tokens to a key (RFC 9449).
-_WITH_MORE = frozenset({"node"})
+_WITH_PAR_AND_DPOP = frozenset({"node"})
 # What libraries verify that do not know every algorithm of ID tokens. Spring Security expects RS256.
-_ALGORITHMS: Mapping[str, tuple[str, ...]] = {"java": ("RS256",), "php": ("RS256", "PS256")}
+_ALGORITHMS: Mapping[str, tuple[str, ...]] = {
+    "java": ("RS256",),
+    "php": ("RS256", "PS256"),
+    "dotnet": ("RS256", "PS256", "ES256"),
+}
 # Quickstarts that send the secret in another way than the client must. Those of APIs send it in the header, except one
 # that verifies signatures only.
 _REFUSED_SECRETS: Mapping[tuple[str, str], frozenset[str]] = {
@@ -236,7 +240,7 @@ def _values(client: ClientRecord, language: str, organization: OrganizationSnaps
 def _local_redirect_uri(client: ClientRecord, language: str) -> str:
     """Return the redirect URI to try the code with: one on the developer's own machine if there is one.
 
-    Auth.js decides about the path of its own.
+    Auth.js has a fixed callback path.
     """
     uris = client.redirect_uris
     if language == "nextjs":

@@ -42,8 +42,8 @@ def register(app: Flask) -> None:
     """Register the endpoints below the organization's base URL for SCIM."""
     blueprint = Blueprint("scim", __name__, url_prefix="/organizations/<organization>/scim/v2")
     for method, path, name in _ROUTES:
-        blueprint.add_url_rule(path, name, _view(name), methods=[method])
-    methods = sorted({method for method, _, _ in _ROUTES})
+        blueprint.add_url_rule(path, name, _view(name), methods=[method], provide_automatic_options=False)
+    methods = sorted({method for method, _, _ in _ROUTES} | {"OPTIONS"})
     blueprint.add_url_rule("/<path:path>", "unknown", _unknown, methods=methods)
     for path in ("/.search", "/Bulk"):
         blueprint.add_url_rule(path, "unsupported", _unsupported, methods=["POST"])
@@ -65,10 +65,14 @@ def _view(name: str) -> Callable[..., Response]:
     return view
 
 
-def _unknown(organization: str, path: str) -> NoReturn:
-    """Reject what no other rule takes, here where errors are those of SCIM: the path or its method is unknown."""
-    _known_routes().bind("").match(f"/{path}", request.method)
-    abort(404)
+def _unknown(organization: str, path: str) -> Response:
+    """Answer an unknown path with 404 and an unknown method with 405, as SCIM errors, and OPTIONS with the methods."""
+    routes = _known_routes().bind("")
+    allowed = routes.allowed_methods(f"/{path}")
+    if request.method != "OPTIONS" or not allowed:
+        routes.match(f"/{path}", request.method)
+        abort(404)
+    return Response(headers={"Allow": ", ".join(sorted({*allowed, "OPTIONS"}))})
 
 
 @functools.cache

@@ -3,6 +3,8 @@
 The values travel in a cookie, sealed with a key of the instance for one path and one session (AES-256-GCM). So a reload
 repeats nothing, no secret is in a URL, and the cookie is useless on another path, in another session or after five
 minutes. A response that is lost can be repeated: the browser deletes the cookie when it gets the page.
+
+A page may also store values for itself, which it has whenever it is loaded within five minutes.
 """
 
 from __future__ import annotations
@@ -96,31 +98,34 @@ def take_flash(organization_id: str | None) -> dict[str, Any]:
     return taken[name]
 
 
-def keep(response: Response, values: Mapping[str, Any], *, organization_id: str | None) -> Response:
-    """Let this page have the values again when it is reloaded within five minutes, and return the response.
+def store_page_values(
+    response: Response, values: Mapping[str, Any], *, organization_id: str | None, path: str | None = None
+) -> Response:
+    """Let a page have the values whenever it is loaded within five minutes, and return the response.
 
-    ``kept`` returns them, and ``forget`` deletes them once they are used.
+    ``path`` is that of the page, by default the current one. ``load_page_values`` returns them, and
+    ``clear_page_values`` deletes them once they are used.
     """
-    return flash(response, values, organization_id=organization_id, page=_page_itself())
+    return flash(response, values, organization_id=organization_id, page=_place_of_values(path))
 
 
-def kept(organization_id: str | None) -> dict[str, Any]:
-    """Return the values that ``keep`` has for this page; empty without any."""
-    page = _page_itself()
-    sent = request.cookies.get(_cookie(page)[0], "")
-    return _unsealed(sent, _place(page, _reader(organization_id))) if sent else {}
+def load_page_values(organization_id: str | None, path: str | None = None) -> dict[str, Any]:
+    """Return the stored values of a page, by default the current one; empty without any."""
+    place = _place_of_values(path)
+    sent = request.cookies.get(_cookie(place)[0], "")
+    return _unsealed(sent, _place(place, _reader(organization_id))) if sent else {}
 
 
-def forget(response: Response) -> Response:
-    """Delete the values that ``keep`` has for this page, and return the response."""
-    name, attributes = _cookie(_page_itself())
+def clear_page_values(response: Response, path: str | None = None) -> Response:
+    """Delete the stored values of a page, by default the current one, and return the response."""
+    name, attributes = _cookie(_place_of_values(path))
     response.delete_cookie(name, **attributes)
     return response
 
 
-def _page_itself() -> str:
-    # What another page lets this one show has the path alone.
-    return f"{request.path}#kept"
+def _place_of_values(path: str | None) -> str:
+    # One-time values have the path alone.
+    return f"{path or request.path}#values"
 
 
 def _sealed(values: Mapping[str, Any], place: bytes) -> str:

@@ -206,12 +206,12 @@ def _make_conditional(response: Response) -> Response:
 
 
 def _require_match(response: Response) -> None:
-    """Raise PreconditionFailed unless If-Match names this response, by its version or its whole ETag."""
+    """Raise PreconditionFailed unless If-Match names the version of this response, or its content without one."""
     header, current = _if_match(), response.get_etag()[0] or ""
     if header is None:
         return
-    tags = {tag for weak, tag in _TAGS.findall(header) if not weak}
-    if tags.isdisjoint({current, current.partition("-")[0]}):
+    tags = {tag.partition("-")[0] for weak, tag in _TAGS.findall(header) if not weak}
+    if current.partition("-")[0] not in tags:
         raise PreconditionFailed(_STALE)
 
 

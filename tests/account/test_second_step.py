@@ -179,6 +179,9 @@ def test_every_sign_in_path_enforces_the_setup(app: Flask, make: Any, database: 
     phone = app_on(world, page)
     again = world.visitor.get(later.location)
     assert app_on(world, again).secret == phone.secret, "the page was loaded again"
+    sign_in = hidden(again)["sign_in"]
+    refused = world.visitor.post(f"{world.home}/login/enrol/passkey", sign_in=sign_in, answer="{}", name="x")
+    assert app_on(world, refused).secret == phone.secret, "a passkey was refused"
     shown = verify(world.visitor, again, phone.shown())
     assert shown.status_code == 303
     page = shown.location

@@ -33,6 +33,7 @@ CLIENTS: dict[str, tuple[dict[str, Any], list[str], set[str]]] = {
               ["service"], {"node"}),
     "ES256": ({"id_token_signed_response_alg": "ES256"}, ["web"],
               {"python", "node", "nextjs", "go", "dotnet", "curl"}),
+    "EdDSA": ({"id_token_signed_response_alg": "EdDSA"}, ["web"], {"python", "node", "nextjs", "go", "curl"}),
     "native": ({"type": "native", "redirect_uris": ["http://127.0.0.1/callback"]}, ["web"],
                {"curl", "node", "python", "go"}),
     "machine": ({"type": "machine", "scopes": ["orders:read"], "redirect_uris": []}, ["service"],

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from flask import Flask
 from sqlalchemy import update
 
 from app.extensions import db
@@ -106,6 +107,13 @@ def test_what_does_not_exist_is_a_scim_error(
     refused = directory.send(method, path, status=status)
     assert refused["schemas"] == ["urn:ietf:params:scim:api:messages:2.0:Error"]
     assert refused["status"] == str(status) and refused["detail"]
+
+
+def test_allowed_methods_are_told(app: Flask, directory: Directory) -> None:
+    url, http = f"{directory.path}/Users", app.test_client()
+    for method, status in (("DELETE", 405), ("OPTIONS", 200)):
+        answer = http.open(url, method=method)
+        assert (answer.status_code, set(answer.allow) - {"OPTIONS"}) == (status, {"GET", "HEAD", "POST"})
 
 
 @each(

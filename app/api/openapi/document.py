@@ -192,7 +192,7 @@ def _responses(endpoint: Endpoint) -> JsonSchema:
         statuses.add(404)
     if endpoint.method != "GET":
         statuses |= {408, 413, 415}
-    if endpoint.if_match or (endpoint.method == "GET" and endpoint.etag):
+    if endpoint.if_match:
         statuses.add(412)
     if _takes_key(endpoint):
         statuses.add(409)

@@ -238,7 +238,7 @@ def _prepare_app(actor: Actor, app_url: str) -> DemoClient:
 
 
 def _is_of_app(client: ClientRecord) -> bool:
-    """Return whether the demo app can be this client, which somebody may have changed since."""
+    """Return whether the demo app can be this client. An administrator may have changed it."""
     is_usable = client.status == "active" and client.token_endpoint_auth_method == BASIC
     return client.name == _APP_NAME and is_usable and AUTHORIZATION_CODE in client.grant_types
 

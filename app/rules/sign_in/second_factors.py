@@ -87,9 +87,9 @@ def otpauth_uri(secret: bytes, *, issuer: str, account: str) -> str:
     return f"otpauth://totp/{label}?{urlencode(query, quote_via=quote)}"
 
 
-def _cut(text: str, most: int) -> str:
-    """Return as much of the beginning as has at most this many characters in a URI."""
-    while len(quote(text)) > most:
+def _cut(text: str, max_length: int) -> str:
+    """Return the longest beginning of the text whose percent-encoded form has at most ``max_length`` characters."""
+    while len(quote(text)) > max_length:
         text = text[:-1]
     return text
 
