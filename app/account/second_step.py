@@ -134,7 +134,7 @@ def enrol_page(
     try:
         if form.is_submitted() and form.later.data:
             postponed = postpone_enrollment(actor, org, waiting.pending, browser)
-            return _without_app(org, continue_sign_in(org, postponed, pending))
+            return _clear_app_secret(org, continue_sign_in(org, postponed, pending))
         if not form.validate_on_submit():
             return _enrol_page(org, waiting, pending, form)
         enrolled = factor_enrollment.add_authenticator_app_at_sign_in(
@@ -143,7 +143,7 @@ def enrol_page(
     except (InvalidInput, Conflict) as error:
         form.add_errors(error)
         return _enrol_page(org, waiting, pending, form)
-    return _without_app(org, _enrolled_page(org, enrolled, pending))
+    return _clear_app_secret(org, _enrolled_page(org, enrolled, pending))
 
 
 @account.post("/organizations/<organization>/login/enrol/passkey")
@@ -169,7 +169,7 @@ def enrol_passkey(
         app_form = AuthenticatorAppForm()
         app_form.add_errors(error)
         return _enrol_page(org, waiting, pending, app_form)
-    return _without_app(org, _enrolled_page(org, enrolled, pending))
+    return _clear_app_secret(org, _enrolled_page(org, enrolled, pending))
 
 
 @account.get("/organizations/<organization>/login/passkey")
@@ -272,8 +272,8 @@ def _enrol_page(
     return store_page_values(page, {"app": app.sealed}, organization_id=organization.id, path=path)
 
 
-def _without_app(organization: OrganizationSnapshot, response: Response) -> Response:
-    """Clear the secret that the page of the enrolment stored, and return the response."""
+def _clear_app_secret(organization: OrganizationSnapshot, response: Response) -> Response:
+    """Forget the secret of the authenticator app that the page kept over a reload, and return the response."""
     return clear_page_values(response, _enrol_path(organization))
 
 

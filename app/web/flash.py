@@ -124,7 +124,7 @@ def clear_page_values(response: Response, path: str | None = None) -> Response:
 
 
 def _place_of_values(path: str | None) -> str:
-    # One-time values have the path alone.
+    # Apart from the one-time values that another page has for this one.
     return f"{path or request.path}#values"
 
 

@@ -132,7 +132,7 @@ def _harden(app: Flask, config: Config, response: Response) -> Response:
         elif file is not None and version == file.version:
             headers["Cache-Control"] = "public, max-age=31536000, immutable"
         else:
-            # The page came from another version of the service, or the file may come with one.
+            # The page came from another version of the service, or the next version may have the file.
             headers["Cache-Control"] = "no-cache"
         headers["Content-Security-Policy"] = _NOTHING
         return response

@@ -109,7 +109,7 @@ def test_what_does_not_exist_is_a_scim_error(
     assert refused["status"] == str(status) and refused["detail"]
 
 
-def test_allowed_methods_are_told(app: Flask, directory: Directory) -> None:
+def test_allowed_methods_are_listed(app: Flask, directory: Directory) -> None:
     url, http = f"{directory.path}/Users", app.test_client()
     for method, status in (("DELETE", 405), ("OPTIONS", 200)):
         answer = http.open(url, method=method)

@@ -83,7 +83,7 @@ def insert_organization(
         name=name,
         is_root=is_root,
         settings=dict(overrides or {}),
-        # This process may have it in its cache since an earlier attempt, and seals with it.
+        # An earlier attempt may have put it into the cache of this process, which seals with it.
         data_key=unit.stable_value(f"data key {slug}", lambda: keyring.new_data_key(key)),
         created_at=now,
         created_by=actor.author,

@@ -27,7 +27,7 @@ SECRET_BYTES = 20
 """160 bits, as long as the hash (RFC 4226 section 4, R6)."""
 ACCEPTED_STEP_OFFSETS = (0, -1, 1)
 """The current time step, the one before and the one after, because clocks differ (RFC 6238 section 5.2)."""
-# In characters of a URI, of which other letters than those of ASCII take up to twelve. A QR code holds 2331.
+# In characters of the URI, where an emoji takes twelve. A QR code holds 2331 of them.
 _MAX_ISSUER, _MAX_ACCOUNT = 300, 400
 _CODE = re.compile(r"[0-9]{6}")
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
