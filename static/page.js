@@ -52,6 +52,15 @@ if (organizations) {
   });
 }
 
+// "Forgot password?" takes along the email that was entered.
+const forgot = document.getElementById("forgot-link");
+forgot?.addEventListener("click", () => {
+  const email = document.getElementById("username").value;
+  const next = new URL(forgot.href);
+  if (email) next.searchParams.set("email", email);
+  forgot.href = next;
+});
+
 // Send a form only once: while the response is on its way, a second click would register a second client or use up a
 // one-time code. After ten seconds the user may try again, as after a response that keeps the page, such as one that
 // opens an app.

@@ -106,7 +106,10 @@ def text(env: Mapping[str, str], variable: str) -> str:
     named = file(env, f"{variable}_FILE")
     if named is None:
         return env.get(variable, "").strip()
-    content = named.read_text().strip()
+    try:
+        content = named.read_text().strip()
+    except UnicodeDecodeError as error:
+        raise UnsafeConfiguration(f"{variable}_FILE is {str(named)!r}, which is not text in UTF-8.") from error
     if not content:
         raise UnsafeConfiguration(f"{variable}_FILE is {str(named)!r}, which is empty.")
     return content

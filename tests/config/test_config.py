@@ -385,8 +385,9 @@ def test_database_url_may_be_in_a_file(tmp_path: Path) -> None:
     assert load(production(tmp_path, **changes)).database_url == load(production(tmp_path)).database_url
     require_instance({"DATABASE_URL_FILE": str(named)})
     # Otherwise the service would create an embedded database instead.
-    named.write_text("\n")
-    assert "is empty" in refusal(production(tmp_path, **changes))
+    for content, fault in ((b"\n", "is empty"), (b"mysql://gatehouse:\xfc@db", "is not text in UTF-8")):
+        named.write_bytes(content)
+        assert fault in refusal(production(tmp_path, **changes))
 
 
 @pytest.mark.parametrize(
