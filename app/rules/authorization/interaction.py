@@ -88,9 +88,13 @@ class InteractionContext(Struct, frozen=True):
     may_allow: bool = True
 
 
-def demands_new_sign_in(sent: Mapping[str, str]) -> bool:
-    """Return whether the parameters of a request ask for a new sign-in or may: by ``prompt`` or ``max_age``."""
-    return "max_age" in sent or not {"login", "create"}.isdisjoint(sent.get("prompt", "").split())
+def demands_new_sign_in(sent: Mapping[str, str], client: Mapping[str, Any]) -> bool:
+    """Return whether a request asks for a new sign-in or may: by ``prompt``, ``max_age`` or the client's default.
+
+    ``sent`` are its parameters, ``client`` is the client's document.
+    """
+    has_max_age = "max_age" in sent or client.get("default_max_age") is not None
+    return has_max_age or not {"login", "create"}.isdisjoint(sent.get("prompt", "").split())
 
 
 def next_step(
