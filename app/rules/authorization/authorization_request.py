@@ -25,7 +25,8 @@ from app.rules.strict_json import load_object
 from app.rules.tokens.claims import PROFILE_CLAIMS
 
 MAX_LOGIN_HINT_LENGTH = 320
-MAX_ID_TOKEN_HINT_LENGTH = 4 * 1024
+# An ID token may have 4 KiB of an app's claims, which base64 makes a third longer.
+MAX_ID_TOKEN_HINT_LENGTH = 8 * 1024
 MAX_UI_LOCALES_LENGTH = 200
 _MAX_LOCALES = 10
 # The form of BCP 47 tags. Whether a language is available is checked later.
