@@ -357,7 +357,7 @@ def _bounded(sent: Mapping[str, str], name: str, max_bytes: int) -> str | None:
 
 
 def _prompts(sent: Mapping[str, str]) -> tuple[str, ...]:
-    prompts = tuple(dict.fromkeys(sent.get("prompt", "").split()))
+    prompts = tuple(sent.get("prompt", "").split())
     if any(prompt not in PROMPTS for prompt in prompts):
         raise AuthorizationError(
             "invalid_request", "The parameter prompt contains an unknown value."
@@ -366,7 +366,7 @@ def _prompts(sent: Mapping[str, str]) -> tuple[str, ...]:
         raise AuthorizationError(
             "invalid_request", "The prompt none cannot be combined with others."
         ).with_cause("parameter_malformed", received=sent["prompt"], expected="none")
-    return prompts
+    return tuple(dict.fromkeys(prompts))
 
 
 def _acr_values(sent: Mapping[str, str]) -> tuple[str, ...]:
