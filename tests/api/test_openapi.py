@@ -12,6 +12,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 from app.api.openapi.document import is_versioned
+from app.rules.authorization.authorization_request import parse_authorization_request
 from app.rules.directory.permissions import ALL_PERMISSIONS
 from tests.support.openapi import operations, resolve
 
@@ -49,6 +50,20 @@ def test_routes_and_document_are_the_same(app: Flask, document: dict[str, Any]) 
     described |= {(method, f"/api/v1{path}") for method, path in described if is_versioned(path)}
     assert _routes(app) - described == set(), "routes that the document leaves out"
     assert described - _routes(app) == set(), "operations that no route answers"
+
+
+def test_longest_values_of_an_authorization_request_are_accepted(document: dict[str, Any]) -> None:
+    listed = document["paths"]["/oauth/authorize"]["get"]["parameters"]
+    longest = {each["name"]: "x" * each["schema"].get("maxLength", 0) for each in listed}
+    sent = {"response_type": "code", "code_challenge": "c" * 43, "code_challenge_method": "S256"}
+    for name in ("state", "nonce", "id_token_hint", "login_hint", "ui_locales"):
+        # Raises an error for a value that is too long.
+        parse_authorization_request(
+            sent | {"scope": "openid", name: longest[name]},
+            (),
+            redirect_uri="",
+            client={"scopes": ["openid"]},
+        )
 
 
 def test_document_is_the_same_under_both_prefixes(http: FlaskClient, document: dict[str, Any]) -> None:

@@ -10,6 +10,11 @@ from typing import Any
 
 from app.api.endpoints import JsonSchema, component, object_schema, reference
 from app.api.openapi.components import ERRORS
+from app.rules.authorization.authorization_request import (
+    MAX_ID_TOKEN_HINT_LENGTH,
+    MAX_NONCE_BYTES,
+    MAX_STATE_BYTES,
+)
 from app.rules.sign_in.provider_tokens import MAX_TOKEN_LENGTH
 from app.rules.tokens import status_lists
 
@@ -62,7 +67,6 @@ _AUTHORIZATION: JsonSchema = {
     "response_mode": _text("How the response is returned.", enum=["query", "form_post"]),
     **_texts(
         "client_id",
-        "nonce",
         "prompt",
         "max_age",
         "login_hint",
@@ -71,13 +75,18 @@ _AUTHORIZATION: JsonSchema = {
         scope="By default all scopes of the client.",
         identity_provider="The `slug` of the identity provider that the user should sign in with. Not a standard.",
         redirect_uri="A registered redirect URI, compared exactly.",
-        state="Returned unchanged.",
         code_challenge="The PKCE challenge (RFC 7636). `pkce_policy` in the metadata says who needs one.",
         request_uri="The reference to a pushed authorization request (RFC 9126).",
         dpop_jkt="The thumbprint of the key that the code is bound to (RFC 9449 section 10).",
     ),
+    "state": _text(
+        f"Returned unchanged. At most {MAX_STATE_BYTES} bytes in UTF-8.", maxLength=MAX_STATE_BYTES
+    ),
+    "nonce": _text(
+        f"Returned in the ID token. At most {MAX_NONCE_BYTES} bytes in UTF-8.", maxLength=MAX_NONCE_BYTES
+    ),
     "code_challenge_method": _text("Always `S256`.", enum=["S256"]),
-    "id_token_hint": _text("An ID token of the expected user.", maxLength=_MAX_JWT_LENGTH),
+    "id_token_hint": _text("An ID token of the expected user.", maxLength=MAX_ID_TOKEN_HINT_LENGTH),
     "claims": _text("Requested claims, as a JSON object.", maxLength=_MAX_JWT_LENGTH),
     "resource": _RESOURCE,
     "request": _text("A signed request object with the parameters (RFC 9101).", maxLength=24576),
