@@ -14,6 +14,7 @@ from flask.testing import FlaskClient
 from app.api.openapi.document import is_versioned
 from app.rules.authorization.authorization_request import parse_authorization_request
 from app.rules.directory.permissions import ALL_PERMISSIONS
+from tests.support.cases import each
 from tests.support.openapi import operations, resolve
 
 # Pages are not part of the document.
@@ -64,6 +65,20 @@ def test_longest_values_of_an_authorization_request_are_accepted(document: dict[
             redirect_uri="",
             client={"scopes": ["openid"]},
         )
+
+
+@each(
+    "name",
+    ["token", "introspect", "revoke", "userinfo", "par", "device_authorization", "register", "authorize"],
+)
+def test_oauth_endpoints_describe_limits_and_encoded_bodies(
+    http: FlaskClient, document: dict[str, Any], name: str
+) -> None:
+    mimetype = "application/json" if name == "register" else "application/x-www-form-urlencoded"
+    encoded = {"Content-Encoding": "gzip", "Content-Type": mimetype}
+    answer = http.post(f"/oauth/{name}", data=b"x", headers=encoded)
+    described = document["paths"][f"/oauth/{name}"]["post"]["responses"]
+    assert answer.status_code == 415 and {"415", "429"} <= set(described)
 
 
 def test_document_is_the_same_under_both_prefixes(http: FlaskClient, document: dict[str, Any]) -> None:
