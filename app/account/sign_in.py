@@ -240,7 +240,8 @@ def begin_with_provider(
             current_browser(organization),
             parameters=parameters,
             login_hint=sent.get("login_hint", "")[:254],
-            must_be_fresh="reauthenticate" in parameters or demands_new_sign_in(sent),
+            must_be_fresh="reauthenticate" in parameters
+            or (pending is not None and demands_new_sign_in(sent, pending.client.document)),
             selects_account="account" in parameters or "select_account" in sent.get("prompt", "").split(),
         )
     except ProviderUnusable:

@@ -288,7 +288,7 @@ CHOICE_TEXTS: dict[str, tuple[str, str]] = {
     "public_clients": (lazy_gettext("Only for public clients"), ""),
     "third_party": (
         lazy_gettext("Third-party clients"),
-        lazy_gettext("First-party clients skip the consent page."),
+        lazy_gettext("First-party clients skip the consent page, except public ones."),
     ),
     "reveal": (
         lazy_gettext("Can be revealed"),

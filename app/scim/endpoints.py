@@ -134,6 +134,7 @@ def _list_users(call: _Call, sent: SearchRequest[EnterpriseUser]) -> Response:
     wanted = UserSearch(
         **compared_values(
             sent,
+            User.__schema__,
             {
                 "id": "user_id",
                 "username": "user_name",
@@ -240,9 +241,8 @@ def search_groups(call: _Call) -> Response:
 
 
 def _list_groups(call: _Call, sent: SearchRequest[Group]) -> Response:
-    wanted = GroupSearch(
-        **compared_values(sent, {"id": "group_id", "displayname": "name", "externalid": "external_id"})
-    )
+    known = {"id": "group_id", "displayname": "name", "externalid": "external_id"}
+    wanted = GroupSearch(**compared_values(sent, Group.__schema__, known))
     offset, limit = range_of(sent)
     total, found = provisioned_groups.list_provisioned_groups(
         call.actor, wanted, offset=offset, limit=limit, with_members=wants_members(sent)

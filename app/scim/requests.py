@@ -108,15 +108,17 @@ def range_of(sent: SearchRequest[Any]) -> tuple[int, int]:
     return offset, min(count, MAX_RESULTS)
 
 
-def compared_values(sent: SearchRequest[Any], known: Mapping[str, str]) -> dict[str, Any]:
+def compared_values(sent: SearchRequest[Any], schema: str, known: Mapping[str, str]) -> dict[str, Any]:
     """Return the values of a filter of comparisons with ``eq`` that are joined by ``and``, that of ``active`` as bool.
 
-    ``known`` maps attributes in lower case to the names in the result. Raises InvalidFilterException for others.
+    ``known`` maps attributes in lower case to the names in the result; each may begin with the ``schema`` (RFC 7644
+    section 3.10). Raises InvalidFilterException for others.
     """
     found: dict[str, Any] = {}
     if sent.filter is None:
         return found
-    for attribute, value in _comparisons(sent.filter.ast):
+    for path, value in _comparisons(sent.filter.ast):
+        attribute = path.removeprefix(f"{schema.lower()}:")
         name = known.get(attribute)
         if attribute == "active" and isinstance(value, str):
             # As Microsoft Entra writes booleans.
@@ -136,9 +138,11 @@ def _comparisons(node: Any, prefix: str = "") -> list[tuple[str, Any]]:
         inside = _comparisons(node.val_filter, f"{node.attr_path.attr.lower()}.")
         # The one email of a user has the type "work".
         return [each for each in inside if each != ("emails.type", "work")]
-    if isinstance(node, Comparison) and node.op == CompareOperator.eq and node.attr_path.uri is None:
-        parts = (node.attr_path.attr, node.attr_path.sub_attr)
-        return [(prefix + ".".join(part.lower() for part in parts if part), node.value)]
+    if isinstance(node, Comparison) and node.op == CompareOperator.eq:
+        path = node.attr_path
+        schema = f"{path.uri}:" if path.uri else ""
+        name = ".".join(part for part in (path.attr, path.sub_attr) if part)
+        return [(prefix + f"{schema}{name}".lower(), node.value)]
     raise _unsupported_filter()
 
 

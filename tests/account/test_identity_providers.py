@@ -283,14 +283,17 @@ def test_sign_in_outlives_the_request_of_the_app(provider: Provider, visitor: Vi
     assert visitor.get(page.location + "/profile").status_code == 200
 
 
-@pytest.mark.parametrize("demand", [{"prompt": "login"}, {"max_age": "60"}, {"prompt": "create"}])
+@pytest.mark.parametrize(
+    "demand", [{"prompt": "login"}, {"max_age": "60"}, {"prompt": "create"}, {"default_max_age": 60}]
+)
 def test_silent_sign_in_meets_no_demand_for_a_new_one(
-    provider: Provider, visitor: Visitor, make: Any, demand: dict[str, str]
+    provider: Provider, visitor: Visitor, make: Any, demand: dict[str, Any]
 ) -> None:
     """SS-7: not if it was made beside the request of the app, which asks the provider to sign the user in again."""
     provider.change(create_users=True)
     provider.set_policy(registration={"mode": "open"})
-    client = make.client(provider.acme, redirect_uris=[REDIRECT_URI])
+    default = {name: value for name, value in demand.items() if name == "default_max_age"}
+    client = make.client(provider.acme, redirect_uris=[REDIRECT_URI], **default)
     asked = visitor.http.get("/oauth/authorize", query_string={**request_of(client), **demand})
     token = parse_qs(urlsplit(asked.location).query)["request"][0]
     resume = f"/organizations/{provider.acme.slug}/oauth/authorize/resume"

@@ -12,7 +12,9 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 from app.api.openapi.document import is_versioned
+from app.rules.authorization.authorization_request import parse_authorization_request
 from app.rules.directory.permissions import ALL_PERMISSIONS
+from tests.support.cases import each
 from tests.support.openapi import operations, resolve
 
 # Pages are not part of the document.
@@ -49,6 +51,34 @@ def test_routes_and_document_are_the_same(app: Flask, document: dict[str, Any]) 
     described |= {(method, f"/api/v1{path}") for method, path in described if is_versioned(path)}
     assert _routes(app) - described == set(), "routes that the document leaves out"
     assert described - _routes(app) == set(), "operations that no route answers"
+
+
+def test_longest_values_of_an_authorization_request_are_accepted(document: dict[str, Any]) -> None:
+    listed = document["paths"]["/oauth/authorize"]["get"]["parameters"]
+    longest = {each["name"]: "x" * each["schema"].get("maxLength", 0) for each in listed}
+    sent = {"response_type": "code", "code_challenge": "c" * 43, "code_challenge_method": "S256"}
+    for name in ("state", "nonce", "id_token_hint", "login_hint", "ui_locales"):
+        # Raises an error for a value that is too long.
+        parse_authorization_request(
+            sent | {"scope": "openid", name: longest[name]},
+            (),
+            redirect_uri="",
+            client={"scopes": ["openid"]},
+        )
+
+
+@each(
+    "name",
+    ["token", "introspect", "revoke", "userinfo", "par", "device_authorization", "register", "authorize"],
+)
+def test_oauth_endpoints_describe_limits_and_encoded_bodies(
+    http: FlaskClient, document: dict[str, Any], name: str
+) -> None:
+    mimetype = "application/json" if name == "register" else "application/x-www-form-urlencoded"
+    encoded = {"Content-Encoding": "gzip", "Content-Type": mimetype}
+    answer = http.post(f"/oauth/{name}", data=b"x", headers=encoded)
+    described = document["paths"][f"/oauth/{name}"]["post"]["responses"]
+    assert answer.status_code == 415 and {"415", "429"} <= set(described)
 
 
 def test_document_is_the_same_under_both_prefixes(http: FlaskClient, document: dict[str, Any]) -> None:

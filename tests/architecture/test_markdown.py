@@ -93,6 +93,8 @@ def test_named_commands_exist() -> None:
         if name not in known or (sub and sub not in (known[name] or {sub}))
     }
     assert not missing
+    [paragraph] = re.findall(r"^The command line,.*", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert not [name for name in app.cli.commands if f"`{name}" not in paragraph]
 
 
 def test_named_parts_of_the_code_exist() -> None:

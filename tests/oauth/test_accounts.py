@@ -152,6 +152,13 @@ class TestHints:
         assert "code" in query_of(flow.authorize(id_token_hint=hint, prompt="none"))
         assert "code" in query_of(flow.authorize(id_token_hint=hint))
 
+    def test_hint_with_all_claims_that_an_app_may_have_is_read(self, flow: Flow) -> None:
+        claims = claims_of(flow, flow.tokens(scope="openid")["id_token"]) | {"groups": ["x" * 98] * 40}
+        with flow.app.app_context():
+            hint = sign_jwt(flow.organization, "ES256", claims, token_type="JWT")
+            assert read_hint(flow.organization, hint) is not None, "also to sign out"
+        assert "code" in query_of(flow.authorize(id_token_hint=hint, prompt="none"))
+
     def test_hint_for_another_user_asks_for_sign_in_and_fails_if_it_does_not_match(self, flow: Flow) -> None:
         hint = flow.tokens(scope="openid")["id_token"]
         other = Flow(

@@ -36,6 +36,7 @@ ERRORS: dict[str, tuple[str, dict[str, str | None]]] = {
     "a malformed scope": ("invalid_scope", {"scope": 'openid "x"'}),
     "an unknown prompt": ("invalid_request", {"prompt": "often"}),
     "prompt none and more": ("invalid_request", {"prompt": "none login"}),
+    "prompt none twice": ("invalid_request", {"prompt": "none none"}),
     "a bad max_age": ("invalid_request", {"max_age": "soon"}),
     "fragment": ("invalid_request", {"response_mode": "fragment"}),
     "a request object": ("invalid_request_object", {"request": "e30.e30."}),

@@ -48,6 +48,13 @@ def test_users_access_token_is_introspected_in_full(flow: Flow) -> None:
     assert told["jti"].startswith("tok_")
 
 
+def test_token_without_the_scope_email_does_not_tell_the_email(flow: Flow) -> None:
+    """RFC 7662 section 5: the user allowed the app no email, and a pairwise ``sub`` would be useless beside it."""
+    document = flow.tokens(scope="openid offline_access")
+    for token in (document["access_token"], document["refresh_token"]):
+        assert flow.user.email not in ask(flow, token).text
+
+
 def test_client_token_has_the_client_as_subject(flow: Flow) -> None:
     machine = flow.make.machine(flow.organization, "reports:read")
     token = flow.http.post("/oauth/token", data={"grant_type": "client_credentials"}, headers=machine.basic)

@@ -312,6 +312,8 @@ def test_deleted_user_is_erased_and_their_names_are_free(directory: Directory) -
         ("", "abc"),
         ('filter=userName eq "A@acme.example"', "a"),
         ('filter=userName eq "bravo"', "b"),
+        ('filter=urn:ietf:params:scim:schemas:core:2.0:User:userName eq "bravo"', "b"),
+        ('filter=urn:ietf:params:scim:schemas:core:2.0:Group:userName eq "bravo"', None),
         ('filter=userName eq "b@acme.example"', ""),
         ('filter=userName eq "nobody"', ""),
         ('filter=emails[type eq "work"].value eq "b@acme.example"', "b"),

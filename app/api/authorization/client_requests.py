@@ -99,8 +99,8 @@ def get_client_request(context: ApiContext, client_request_id: str) -> object:
 def approve_client_request(context: ApiContext, body: Body, client_request_id: str) -> object:
     """Approve a request.
 
-    Members may now consent to the client. All requests for it are closed, and their members are notified. The response
-    is 409 if the request was already decided or the client is blocked.
+    Members may now consent to the client. All requests for it are closed, and up to 50 of their members are notified.
+    The response is 409 if the request was already decided or the client is blocked.
     """
     return approval_requests.approve_client_request(context.actor, client_request_id, body)
 

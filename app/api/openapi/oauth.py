@@ -10,6 +10,11 @@ from typing import Any
 
 from app.api.endpoints import JsonSchema, component, object_schema, reference
 from app.api.openapi.components import ERRORS
+from app.rules.authorization.authorization_request import (
+    MAX_ID_TOKEN_HINT_LENGTH,
+    MAX_NONCE_BYTES,
+    MAX_STATE_BYTES,
+)
 from app.rules.sign_in.provider_tokens import MAX_TOKEN_LENGTH
 from app.rules.tokens import status_lists
 
@@ -62,7 +67,6 @@ _AUTHORIZATION: JsonSchema = {
     "response_mode": _text("How the response is returned.", enum=["query", "form_post"]),
     **_texts(
         "client_id",
-        "nonce",
         "prompt",
         "max_age",
         "login_hint",
@@ -71,13 +75,18 @@ _AUTHORIZATION: JsonSchema = {
         scope="By default all scopes of the client.",
         identity_provider="The `slug` of the identity provider that the user should sign in with. Not a standard.",
         redirect_uri="A registered redirect URI, compared exactly.",
-        state="Returned unchanged.",
         code_challenge="The PKCE challenge (RFC 7636). `pkce_policy` in the metadata says who needs one.",
         request_uri="The reference to a pushed authorization request (RFC 9126).",
         dpop_jkt="The thumbprint of the key that the code is bound to (RFC 9449 section 10).",
     ),
+    "state": _text(
+        f"Returned unchanged. At most {MAX_STATE_BYTES} bytes in UTF-8.", maxLength=MAX_STATE_BYTES
+    ),
+    "nonce": _text(
+        f"Returned in the ID token. At most {MAX_NONCE_BYTES} bytes in UTF-8.", maxLength=MAX_NONCE_BYTES
+    ),
     "code_challenge_method": _text("Always `S256`.", enum=["S256"]),
-    "id_token_hint": _text("An ID token of the expected user.", maxLength=_MAX_JWT_LENGTH),
+    "id_token_hint": _text("An ID token of the expected user.", maxLength=MAX_ID_TOKEN_HINT_LENGTH),
     "claims": _text("Requested claims, as a JSON object.", maxLength=_MAX_JWT_LENGTH),
     "resource": _RESOURCE,
     "request": _text("A signed request object with the parameters (RFC 9101).", maxLength=24576),
@@ -100,7 +109,11 @@ _TOKEN: JsonSchema = {
     "actor_token": _text("For token exchange: who acts, if not the client.", maxLength=_MAX_JWT_LENGTH),
     **_CLIENT_FIELDS,
 }
-_TOKEN_QUERY = _texts("token", "token_type_hint") | _CLIENT_FIELDS
+_TOKEN_QUERY = {
+    "token": _text("An access token, also a JWT, or a refresh token.", maxLength=_MAX_JWT_LENGTH),
+    **_texts(token_type_hint="Where to look first. All kinds of tokens are found without it."),
+    **_CLIENT_FIELDS,
+}
 _LOGOUT: JsonSchema = {
     "id_token_hint": _text(
         "An ID token of the session, possibly expired. The session ends without a confirmation."
@@ -125,6 +138,12 @@ _METADATA = object_schema(
 
 SCHEMAS: JsonSchema = {
     "ClientRegistration": _METADATA,
+    "ClientReplacement": _METADATA
+    | {
+        "description": "The client's metadata as a whole (RFC 7592 section 2.2): what is left out gets its default.",
+        "required": ["client_id"],
+        "properties": {"client_id": _text("The client's own ID."), **_METADATA["properties"]},
+    },
     "OAuthErrorResponse": {"anyOf": [reference("OAuthError"), reference("ErrorResponse")]},
     "OAuthError": object_schema(
         ["error"],
@@ -209,21 +228,21 @@ def paths() -> JsonSchema:
 
 def _at_issuer(*, is_root: bool) -> JsonSchema:
     """Return the endpoints at the root, or under the issuer of an organization, which may not exist."""
-    faults = [400, 401, 405, 413, 500, 503, *([] if is_root else [404])]
+    faults = [400, 401, 405, 413, 415, 429, 500, 503, *([] if is_root else [404])]
     public = [400, 404, 405, 500, 503]
     shown = _pages(
         "Continue to sign-in or consent, or return to the client with `code`, `state` and `iss`.", is_root
     )
     logout = _logout_pages(is_root)
-    own = [400, 401, 403, 404, 405, 413, 429, 500, 503]
+    own = [400, 401, 403, 404, 405, 413, 415, 429, 500, 503]
     created, got = (
         _json("The registration.", "ClientInformation", 201),
         _json("The registration.", "ClientInformation"),
     )
-    metadata: JsonSchema = {
-        "required": True,
-        "content": {"application/json": {"schema": reference("ClientRegistration")}},
-    }
+    metadata, replacing = (
+        {"required": True, "content": {"application/json": {"schema": reference(name)}}}
+        for name in ("ClientRegistration", "ClientReplacement")
+    )
     signed = {"application/token-introspection+jwt": {"schema": _TEXT}}
     introspection = _json("The token. Signed if the Accept header asks for it (RFC 9701).", "Introspection")
     introspection["200"]["content"] |= signed
@@ -279,14 +298,14 @@ def _at_issuer(*, is_root: bool) -> JsonSchema:
         "par": {
             "post": _operation(
                 "pushRequest", "Push an authorization request (RFC 9126)",
-                _json("The request was stored.", "PushedRequest", 201) | _errors(429, *faults),
+                _json("The request was stored.", "PushedRequest", 201) | _errors(*faults),
                 form={**_AUTHORIZATION, **_CLIENT_FIELDS}, without=["request_uri"], security=_CLIENT,
             ),
         },
         "device_authorization": {
             "post": _operation(
                 "authorizeDevice", "Start a sign-in on a device (RFC 8628)",
-                _json("The codes.", "DeviceAuthorization") | _errors(429, *faults),
+                _json("The codes.", "DeviceAuthorization") | _errors(*faults),
                 form=_DEVICE, security=_CLIENT,
             ),
         },
@@ -302,7 +321,7 @@ def _at_issuer(*, is_root: bool) -> JsonSchema:
             "get": _operation("readRegistration", "Get the client's own registration (RFC 7592)", got | _errors(*own),
                               security=_REGISTRATION),
             "put": _operation("replaceRegistration", "Replace the client's own registration (RFC 7592)",
-                              got | _errors(409, *own), requestBody=metadata, security=_REGISTRATION),
+                              got | _errors(409, *own), requestBody=replacing, security=_REGISTRATION),
             "delete": _operation("removeRegistration", "Delete the client's own registration (RFC 7592)",
                                  {"204": {"description": "The registration was deleted."}, **_errors(*own)},
                                  security=_REGISTRATION),
@@ -448,9 +467,17 @@ def _json(description: str, schema: str, status: int = 200) -> JsonSchema:
 
 def _errors(*statuses: int) -> JsonSchema:
     content = {"application/json": {"schema": reference("OAuthErrorResponse")}}
+    waits = {"headers": {"Retry-After": {"$ref": "#/components/headers/Retry-After"}}}
     return {
-        str(status): {"description": ERRORS[status][1], "content": content} for status in sorted(statuses)
+        str(status): {"description": _describe(status), "content": content}
+        | (waits if status in {429, 503} else {})
+        for status in sorted(statuses)
     }
+
+
+def _describe(status: int) -> str:
+    # A body of another type than a form is invalid_request, with 400.
+    return "The body has a Content-Encoding." if status == 415 else ERRORS[status][1]
 
 
 def _page(description: str) -> JsonSchema:
@@ -459,7 +486,7 @@ def _page(description: str) -> JsonSchema:
 
 def _pages(redirect: str, is_root: bool) -> JsonSchema:
     pages = {"400": _page("The client or redirect_uri is invalid. An error page, never a redirect.")}
-    pages |= {str(status): _page(ERRORS[status][1]) for status in (405, 413, 500, 503)}
+    pages |= {str(status): _page(_describe(status)) for status in (405, 413, 415, 429, 500, 503)}
     return {"303": {"description": redirect}, **pages, **({} if is_root else {"404": _page(ERRORS[404][1])})}
 
 

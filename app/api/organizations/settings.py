@@ -221,9 +221,11 @@ def update_settings(context: ApiContext, body: Body, slug: str) -> object:
     Fields that are sent are replaced, omitted fields keep their values, and null restores the default. A change that
     would lock users out is rejected: 409 `would_lock_out`. A value beyond a limit of the instance is rejected: 400
     `exceeds_instance_limit`. A shorter duration applies immediately to what exists. A longer one applies only to what
-    is created afterwards. Access tokens, ID tokens and secrets keep the expiry that they were issued with. A user needs
-    a recent sign-in (RFC 9470) to change `authentication.mfa` or `authentication.sessions.reauthentication_seconds`, or
-    to give a role or new users permissions, but not for a dry run.
+    is created afterwards, except `authentication.sessions.idle_timeout_seconds`: sessions that were idle for less than
+    the new one can be used again. Access tokens, ID tokens and secrets keep the expiry that they were issued with. A
+    user needs a recent sign-in (RFC 9470) to change `authentication.mfa` or
+    `authentication.sessions.reauthentication_seconds`, or to give a role or new users permissions, but not for a dry
+    run.
     """
     updated = settings.update_settings(
         context.actor,

@@ -138,7 +138,7 @@ def _sign_in(
     if session is None:
         return None
     return SignIn(
-        began_at=session.began_at,
+        created_at=session.created_at,
         authenticated_at=session.authenticated_at,
         subject=subject_of(client, session.user_id),
         selected=stored is not None and stored.selected_session_id == session.id,

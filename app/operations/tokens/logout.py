@@ -21,11 +21,11 @@ from app.operations.store.outbox import DeliveryRejected, Message
 from app.operations.store.outgoing_http import OutgoingRequestFailed
 from app.operations.tokens import access_tokens, id_tokens
 from app.operations.tokens.id_tokens import subject_of
+from app.rules.authorization.authorization_request import MAX_ID_TOKEN_HINT_LENGTH
 from app.rules.errors import NotFound, TooManyRequests
 from app.rules.identifiers import parse_client_id, parse_public_id, public_id
 from app.rules.organizations.organizations import ROOT_SLUG
 
-MAX_HINT_LENGTH = 4 * 1024
 EVENT = "http://schemas.openid.net/event/backchannel-logout"
 TYPE = "logout+jwt"
 TOKEN_LIFETIME = timedelta(minutes=2)
@@ -45,7 +45,7 @@ def read_hint(organization: OrganizationSnapshot, hint: str) -> HintedSignIn | N
 
     Expired ID tokens are accepted, also with a retired key as long as it is published.
     """
-    if len(hint) > MAX_HINT_LENGTH:
+    if len(hint) > MAX_ID_TOKEN_HINT_LENGTH:
         return None
     claims = signing_keys.read_jwt(organization.id, hint, token_type="JWT")  # noqa: S106 - a header, no password
     if claims is None or not _is_id_token(claims) or claims["iss"] != organization.issuer:

@@ -25,7 +25,8 @@ from app.rules.strict_json import load_object
 from app.rules.tokens.claims import PROFILE_CLAIMS
 
 MAX_LOGIN_HINT_LENGTH = 320
-MAX_ID_TOKEN_HINT_LENGTH = 4 * 1024
+# An ID token may have 4 KiB of an app's claims, which base64 makes a third longer.
+MAX_ID_TOKEN_HINT_LENGTH = 8 * 1024
 MAX_UI_LOCALES_LENGTH = 200
 _MAX_LOCALES = 10
 # The form of BCP 47 tags. Whether a language is available is checked later.
@@ -356,7 +357,7 @@ def _bounded(sent: Mapping[str, str], name: str, max_bytes: int) -> str | None:
 
 
 def _prompts(sent: Mapping[str, str]) -> tuple[str, ...]:
-    prompts = tuple(dict.fromkeys(sent.get("prompt", "").split()))
+    prompts = tuple(sent.get("prompt", "").split())
     if any(prompt not in PROMPTS for prompt in prompts):
         raise AuthorizationError(
             "invalid_request", "The parameter prompt contains an unknown value."
@@ -365,7 +366,7 @@ def _prompts(sent: Mapping[str, str]) -> tuple[str, ...]:
         raise AuthorizationError(
             "invalid_request", "The prompt none cannot be combined with others."
         ).with_cause("parameter_malformed", received=sent["prompt"], expected="none")
-    return prompts
+    return tuple(dict.fromkeys(prompts))
 
 
 def _acr_values(sent: Mapping[str, str]) -> tuple[str, ...]:

@@ -58,12 +58,13 @@ class Step(Enum):
 class SignIn(Struct, frozen=True):
     """A sign-in.
 
-    ``began_at`` is when the user signed in for the session, ``authenticated_at`` its ``auth_time``. ``selected``: the
-    user selected this account for this request. ``contexts`` are the context classes that it reached,
-    ``reachable_contexts`` those that a new sign-in would reach with the user's second factor.
+    ``created_at`` is when its session was created, ``authenticated_at`` its ``auth_time``, which is earlier if an
+    identity provider did not ask the user again. ``selected``: the user selected this account for this request.
+    ``contexts`` are the context classes that it reached, ``reachable_contexts`` those that a new sign-in would reach
+    with the user's second factor.
     """
 
-    began_at: datetime
+    created_at: datetime
     authenticated_at: datetime
     subject: str
     selected: bool = False
@@ -88,9 +89,13 @@ class InteractionContext(Struct, frozen=True):
     may_allow: bool = True
 
 
-def demands_new_sign_in(sent: Mapping[str, str]) -> bool:
-    """Return whether the parameters of a request ask for a new sign-in or may: by ``prompt`` or ``max_age``."""
-    return "max_age" in sent or not {"login", "create"}.isdisjoint(sent.get("prompt", "").split())
+def demands_new_sign_in(sent: Mapping[str, str], client: Mapping[str, Any]) -> bool:
+    """Return whether a request asks for a new sign-in or may: by ``prompt``, ``max_age`` or the client's default.
+
+    ``sent`` are its parameters, ``client`` is the client's document.
+    """
+    has_max_age = "max_age" in sent or client.get("default_max_age") is not None
+    return has_max_age or not {"login", "create"}.isdisjoint(sent.get("prompt", "").split())
 
 
 def next_step(
@@ -114,7 +119,8 @@ def _step(
     parameters: AuthorizationParameters, sign_in: SignIn | None, circumstances: InteractionContext
 ) -> Step:
     # A sign-in made for this request always satisfies it, however long the consent takes, so that there is no loop.
-    is_fresh = sign_in is not None and sign_in.began_at >= circumstances.began_at
+    is_new = sign_in is not None and sign_in.created_at >= circumstances.began_at
+    is_fresh = is_new and sign_in is not None and sign_in.authenticated_at >= circumstances.began_at
     if "create" in parameters.prompts and circumstances.can_register and not is_fresh:
         return Step.CREATE_ACCOUNT
     if sign_in is None or not (is_fresh or _is_recent_enough(parameters, sign_in, circumstances.now)):
@@ -122,7 +128,7 @@ def _step(
     if "select_account" in parameters.prompts and not (is_fresh or sign_in.selected):
         return Step.SELECT_ACCOUNT
     if circumstances.subjects is not None and sign_in.subject not in circumstances.subjects:
-        if is_fresh:
+        if is_new:
             raise AuthorizationError("login_required", "Another user than the requested one signed in.")
         return Step.SIGN_IN
     if not is_fresh and _should_step_up(parameters, sign_in):

@@ -176,13 +176,23 @@ class ClientMetadata(Struct, frozen=True, kw_only=True):
         ),
     ] = None
     default_max_age: (
-        Annotated[int, Between(0, MAX_AGE_SECONDS, "seconds"), described("In seconds.")] | None
+        Annotated[
+            int,
+            Between(0, MAX_AGE_SECONDS, "seconds"),
+            described(
+                "The `max_age` of requests without one: how many seconds ago users may have signed in."
+            ),
+        ]
+        | None
     ) = None
     require_auth_time: Annotated[bool, described("Whether ID tokens always contain `auth_time`.")] = False
     default_acr_values: Annotated[
         tuple[ContextClass, ...],
         Items(10),
-        described("Authentication contexts to require if a request names none. The preferred one first."),
+        described(
+            "The `acr_values` of requests without any, the preferred one first. They are not required: users who can't "
+            "reach one sign in as they can, and `acr` of the ID token says how."
+        ),
     ] = ()
     id_token_signed_response_alg: (
         Annotated[_SigningAlgorithm, described("If null, the organization's algorithm.")] | None

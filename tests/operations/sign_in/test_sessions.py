@@ -220,6 +220,16 @@ def test_extended_timeout_does_not_apply_to_existing_sessions(make: Any, acme: A
     assert not is_active(token)
 
 
+def test_extended_idle_timeout_applies_to_existing_sessions(make: Any, acme: Any, ada: Any) -> None:
+    """As the API documents."""
+    token = make.sign_in(ada).token
+    move_sessions_back(last_seen_at=3700)
+    assert not is_active(token)
+    longer = {"authentication": {"sessions": {"idle_timeout_seconds": 7200}}}
+    update_settings(make.actor(acme), acme.slug, longer)
+    assert is_active(token)
+
+
 def test_session_of_disabled_user_is_not_found(make: Any, ada: Any) -> None:
     """A sign-in that commits concurrently with the disabling must not survive it."""
     token = make.sign_in(ada).token

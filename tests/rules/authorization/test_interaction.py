@@ -56,6 +56,8 @@ def step(
 
 OLD, FRESH = sign_in_seconds_ago(600), sign_in_seconds_ago(5)
 CHOSEN = sign_in_seconds_ago(600, selected=True)
+# At an identity provider that did not ask the user again.
+SILENT = replace(OLD, authenticated_at=NOW - timedelta(hours=1))
 NONE, SELECT, CREATE = {"prompts": ("none",)}, ("select_account",), ("create",)
 
 
@@ -106,6 +108,8 @@ def essential(*values: str) -> dict:
         ("login_required", OLD, {"about": {"usr_eve"}} | NONE),
         (Step.SIGN_IN, OLD, {"about": ()}),
         ("login_required", OLD, {"about": {"usr_eve"}, "began_seconds_ago": 700}),
+        ("login_required", SILENT, {"about": {"usr_eve"}, "began_seconds_ago": 700}),
+        (Step.SIGN_IN, SILENT, {"prompts": ("login",), "began_seconds_ago": 700}),
         (Step.ISSUE, OLD, {"unknown_hint": True}),
         ("login_required", OLD, {"unknown_hint": True} | NONE),
         # A voluntary context class never fails; an essential one does.
