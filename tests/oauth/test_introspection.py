@@ -48,6 +48,14 @@ def test_users_access_token_is_introspected_in_full(flow: Flow) -> None:
     assert told["jti"].startswith("tok_")
 
 
+def test_email_is_only_told_to_a_client_that_may_see_it(flow: Flow) -> None:
+    """IT-4: a pairwise subject would otherwise come with an identifier that all clients share."""
+    tokens = flow.tokens(scope="openid offline_access")
+    for token in (tokens["access_token"], tokens["refresh_token"]):
+        told = flow.introspect(token)
+        assert told["active"] is True and flow.user.email not in str(told)
+
+
 def test_client_token_has_the_client_as_subject(flow: Flow) -> None:
     machine = flow.make.machine(flow.organization, "reports:read")
     token = flow.http.post("/oauth/token", data={"grant_type": "client_credentials"}, headers=machine.basic)

@@ -44,7 +44,7 @@ class ActiveToken(Struct, frozen=True):
     is_access_token: bool
     client: ClientSnapshot
     subject: str
-    username: str | None
+    email: str | None
     scopes: tuple[str, ...]
     audience: tuple[str, ...]
     issued_at: datetime
@@ -55,6 +55,11 @@ class ActiveToken(Struct, frozen=True):
     dpop_jkt: str | None = None
     act: Mapping[str, Any] | None = None
     user_id: UUID | None = None
+
+    @property
+    def username(self) -> str | None:
+        """The user's email, which the scope ``email`` releases here as in every other response."""
+        return self.email if "email" in self.scopes else None
 
     def load_claims(self) -> dict[str, Any]:
         """Return the claims beyond the standard ones that an access token of a user releases."""
@@ -110,7 +115,7 @@ def find_active(caller: ClientSnapshot, token: str) -> ActiveToken | None:
         subject=subject_of(token_snapshot.client, token_snapshot.user_id)
         if token_snapshot.user_id is not None
         else token_snapshot.origin.client_id,
-        username=token_snapshot.user_email,
+        email=token_snapshot.user_email,
         scopes=token_snapshot.scopes,
         audience=token_snapshot.audience,
         issued_at=token_snapshot.issued_at,
@@ -156,7 +161,7 @@ def _refresh_token(caller: ClientSnapshot, token: str, parsed: ParsedToken) -> A
         is_access_token=False,
         client=caller,
         subject=subject_of(caller, row.user_id),
-        username=row.email,
+        email=row.email,
         scopes=tuple(row.scope.split()),
         audience=(),
         issued_at=row.rotated_at or row.created_at,
