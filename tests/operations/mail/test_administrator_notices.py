@@ -92,6 +92,9 @@ def test_administrator_notices_are_limited_per_hour(
         notify_administrators(make.actor(acme), "secret_revealed", f"client {number}", {"client": "x"})
     deliver()
     assert len(box.mails) == 2 * 2
+    notify_administrators(make.actor(acme), "administrator_added", "user", {"who": "x", "role": "x"})
+    deliver()
+    assert len(box.mails) == 3 * 2, "revealed secrets do not suppress the notice of a new administrator"
 
 
 def test_refused_action_and_missing_mail_server_send_no_notice(
