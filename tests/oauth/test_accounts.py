@@ -9,6 +9,7 @@ from html import unescape
 import pytest
 
 from app.models.session import Session
+from app.operations.clients.clients import update_client
 from app.operations.grants import signing_keys
 from app.operations.grants.signing_keys import sign_jwt
 from app.operations.tokens.logout import read_hint
@@ -251,6 +252,25 @@ def test_pairwise_subject_differs_per_sector(flow: Flow) -> None:
     assert subjects[0] == subjects[1] != subjects[2]
     assert flow.user.public_id not in subjects
     assert all(subject.isascii() and subject.isprintable() and len(subject) <= 255 for subject in subjects)
+
+
+def test_another_sector_ends_tokens_and_codes(flow: Flow) -> None:
+    """OI-6. Core 12.2: a refreshed ID token has the same subject."""
+    client = flow.other_client(subject_type="pairwise", trust="first_party", redirect_uris=[REDIRECT_URI])
+    tokens, code = client.tokens(), client.code()
+
+    def change(redirect_uri: str) -> None:
+        with flow.app.app_context():
+            system = flow.make.system(flow.organization)
+            update_client(system, client.client.client_id, {"redirect_uris": [redirect_uri]})
+
+    change(f"{REDIRECT_URI}/other")
+    assert client.introspect(tokens["access_token"])["active"] is True
+    change("https://victim.example/cb")
+    assert client.introspect(tokens["access_token"]) == {"active": False}
+    assert client.refresh(tokens["refresh_token"]).get_json()["error"] == "invalid_grant"
+    change(REDIRECT_URI)
+    assert client.redeem(code).get_json()["error"] == "invalid_grant"
 
 
 class TestNewAccounts:

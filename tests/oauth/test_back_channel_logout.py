@@ -11,6 +11,7 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import KeySet
 
+from app.operations.clients.clients import update_client
 from app.operations.organizations.organizations import update_organization
 from app.operations.sign_in.passwords import change_password
 from app.operations.sign_in.sessions import end_other_sessions, find_session
@@ -107,6 +108,19 @@ def test_logout_token_has_the_standard_claims(flow: Flow, listener: Listener) ->
         token, keys, issuer=flow.issuer, client_id=flow.client.client_id, now=clock_ago(flow, 0)
     )
     assert logout_there == ProviderLogout(claims["sub"], claims["sid"])
+
+
+def test_logout_token_has_no_subject_of_another_sector(flow: Flow, listener: Listener) -> None:
+    """OI-6. The session began when the client had another sector, or none."""
+    tokens = flow.tokens()
+    with flow.app.app_context():
+        system = flow.make.system(flow.organization)
+        pairwise = {"subject_type": "pairwise", "redirect_uris": ["https://victim.example/cb"]}
+        update_client(system, flow.client.client_id, pairwise)
+        end_other_sessions(flow.make.actor(flow.organization, user=flow.user))
+    assert deliver_due(flow) == 1
+    claims = read(flow, listener.tokens[0]).claims
+    assert "sub" not in claims and claims["sid"] == read(flow, tokens["id_token"]).claims["sid"]
 
 
 def test_logout_token_is_signed_when_it_is_sent(flow: Flow, listener: Listener) -> None:

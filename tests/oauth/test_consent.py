@@ -8,7 +8,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from app.operations.authorization.connected_apps import list_consents
 from app.operations.clients.clients import update_client
+from app.operations.clients.resources import define_resource, delete_resource
 from app.operations.organizations.settings import update_settings
 from app.operations.store import clock
 from tests.oauth.conftest import (
@@ -97,6 +99,31 @@ def test_granted_scopes_are_remembered_and_no_others(asking: Flow) -> None:
     assert is_consent(asking.authorize(scope="openid", prompt="consent"), asking)
     assert "code" in query_of(asking.decide(asking.consent(scope="openid email")))
     assert "code" in query_of(asking.authorize(scope="openid email"))
+
+
+def test_scope_that_was_deleted_and_created_again_is_another_one(asking: Flow) -> None:
+    """CO-2: a developer cannot let users allow the scope of a harmless API that will be one of another API."""
+    scopes = ["openid", "offline_access", "payroll.read"]
+    admin = asking.make.actor(asking.organization)
+    with asking.app.app_context():
+        fields = {"name": "Weather", "identifier": "https://weather.example"}
+        before = define_resource(admin, fields | {"scopes": [{"name": "payroll.read"}]})
+    app = asking.other_client(scopes=scopes)
+    token = app.tokens(scope=" ".join(scopes))["refresh_token"]
+    on_its_way = query_of(app.authorize(scope="openid payroll.read"))["code"]
+    with asking.app.app_context():
+        delete_resource(admin, before.public_id, confirmed=True)
+        fields = {"name": "Payroll", "identifier": "https://payroll.example"}
+        define_resource(admin, fields | {"scopes": [{"name": "payroll.read"}]})
+        update_client(admin, app.client.client_id, {"scopes": scopes})
+        [shown] = list_consents(asking.make.actor(asking.organization, user=asking.user))
+    assert shown.scopes == ("openid", "offline_access")
+    assert is_consent(app.authorize(scope="openid payroll.read"), app)
+    assert app.redeem(on_its_way).get_json()["scope"] == "openid"
+    assert app.refresh(token, resource="https://payroll.example").get_json()["error"] == "invalid_target"
+    assert app.refresh(token).get_json()["scope"] == "openid offline_access"
+    allowed = app.decide(app.consent(scope=" ".join(scopes)))
+    assert app.redeem(query_of(allowed)["code"]).get_json()["scope"] == " ".join(scopes)
 
 
 @pytest.mark.parametrize("trust", ["unverified", "verified", "first_party"])

@@ -240,7 +240,8 @@ def test_request_without_a_resource_runs_no_resource_queries(
     apis: Flow, machine: MadeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own_token(apis, machine, resource=STOCK)
-    monkeypatch.setattr(resources, "_CATALOG", None)
+    monkeypatch.setattr(resources, "_RESOURCES", None)
+    monkeypatch.setattr(resources, "_SCOPES", None)
     assert own_token(apis, machine, resource=STOCK).status_code == 200
     assert own_token(apis, machine, resource=ORDERS).get_json()["scope"] == "orders:read"
 

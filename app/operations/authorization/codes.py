@@ -27,6 +27,7 @@ from app.operations.directory.users import USER_COLUMNS, snapshot_of
 from app.operations.grants import grants
 from app.operations.store import audit, clock
 from app.operations.store.transactions import current_unit_of_work
+from app.operations.tokens import access_tokens
 from app.rules.actor import Actor
 from app.rules.authorization import authorization_request
 from app.rules.authorization.authorization_request import AuthorizationParameters
@@ -42,7 +43,6 @@ from app.rules.identifiers import (
     public_id,
 )
 from app.rules.organizations.settings import earliest_expiry
-from app.rules.scopes import restrict_scopes
 
 RETENTION_AFTER_USE = timedelta(days=1)
 _INSERT = CompiledQuery(insert_into(AuthorizationCode))
@@ -265,8 +265,7 @@ def _grant_of(client: ClientSnapshot, row: Any, resources: tuple[str, ...]) -> g
         id=row.grant_id,
         user_id=row.user_id,
         session_id=row.session_id,
-        # Scopes that the client has lost since are not granted any more.
-        scopes=restrict_scopes(row.scope.split(), client.document["scopes"]),
+        scopes=access_tokens.remaining_scopes(client, row.scope, row.issued_at),
         auth_time=row.auth_time,
         amr=row.amr,
         allowed_at=row.issued_at,

@@ -17,7 +17,7 @@ from app.models.base import has_key, is_same
 from app.models.client import DELETED, Client
 from app.models.grant import Consent, Grant
 from app.models.user import User
-from app.operations.authorization.consents import revoke_access
+from app.operations.authorization.consents import covered_scopes, revoke_access
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.grants.grant_lists import FILTERS, restrict_to_visible
 from app.operations.grants.grants import CONSENT_OF_GRANT, is_active_grant
@@ -25,7 +25,7 @@ from app.operations.store import audit, clock
 from app.operations.store.rows import Page, PageRequest, filter_conditions, get_row, read_page
 from app.operations.store.transactions import OutdatedRead, count_changed, read, transaction
 from app.rules.actor import Actor
-from app.rules.authorization.consents import consent_expiry, max_consent_seconds, unexpired_scopes
+from app.rules.authorization.consents import consent_expiry, max_consent_seconds
 from app.rules.clients.redirect_uris import get_display_hosts
 from app.rules.errors import NotFound
 from app.rules.filters import read_filters
@@ -87,7 +87,7 @@ def list_consents(actor: Actor) -> list[ConsentRecord]:
             client_id=format_client_id(actor.organization_id, row.client_id),
             client_name=row.name,
             trust=row.trust,
-            scopes=unexpired_scopes(row.scope, row.shown, clock.now()),
+            scopes=covered_scopes(actor.organization_id, row),
             created_at=row.created_at,
             updated_at=row.updated_at,
             expires_at=consent_expiry(row.updated_at, row.expires_at, max_consent_seconds(settings)),
@@ -298,7 +298,7 @@ def _record(row: Any) -> UserConsentRecord:
         client_name=client_name,
         user_id=public_id("usr", consent.user_id),
         user_email=user_email,
-        scopes=unexpired_scopes(consent.scope, consent.shown, clock.now()),
+        scopes=covered_scopes(consent.organization_id, consent),
         created_at=consent.created_at,
         updated_at=consent.updated_at,
         expires_at=consent_expiry(

@@ -15,6 +15,7 @@ from app.extensions import db
 from app.fast_path.compiled_query import CompiledQuery
 from app.models.grant import AuthorizationCode, Consent, Grant
 from app.models.token import AccessToken, DeviceCode
+from app.operations.clients.resources import get_catalog
 from app.operations.directory.snapshots import ClientSnapshot
 from app.operations.directory.users import hold_user
 from app.operations.grants import grants
@@ -165,6 +166,15 @@ def get_consent_state(client: ClientSnapshot, user_id: UUID) -> ConsentState:
     return NO_CONSENT if row is None else _state_of(client, row)
 
 
+def covered_scopes(organization_id: str, consent: Any) -> tuple[str, ...]:
+    """Return the scopes that a consent covers now; ``consent`` has the columns of its row.
+
+    Those that expired earlier are left out, and those that were deleted since, even if the name is in use again.
+    """
+    scopes = unexpired_scopes(consent.scope, consent.shown, clock.now())
+    return get_catalog(organization_id).select_allowed(scopes, consent.updated_at)
+
+
 def _state_of(client: ClientSnapshot, row: Any) -> ConsentState:
     ends_at = consent_expiry(
         row.updated_at, row.expires_at, max_consent_seconds(client.organization.settings)
@@ -175,7 +185,7 @@ def _state_of(client: ClientSnapshot, row: Any) -> ConsentState:
     changes = changed_parts(row.shown, shown)
     declined = _current_declined(row, shown)
     state = ConsentState(
-        unexpired_scopes(row.scope, row.shown, clock.now()),
+        covered_scopes(client.organization.id, row),
         ends_at,
         changes,
         row.shown,

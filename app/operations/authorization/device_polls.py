@@ -22,10 +22,10 @@ from app.operations.directory.users import hold_user
 from app.operations.grants import grants
 from app.operations.store import clock
 from app.operations.store.transactions import count_changed, current_unit_of_work
+from app.operations.tokens import access_tokens
 from app.rules import identifiers
 from app.rules.errors import InvalidGrant
 from app.rules.organizations.settings import earliest_expiry
-from app.rules.scopes import restrict_scopes
 
 SLOW_DOWN_SECONDS = 5
 MAX_INTERVAL_SECONDS = 120
@@ -155,8 +155,7 @@ def _grant_of(client: ClientSnapshot, row: Any, resources: tuple[str, ...]) -> g
         user_id=row.user_id,
         # The device is not the browser that allowed it: its tokens stay valid when that browser signs out.
         session_id=None,
-        # Scopes that the client has lost since are not granted any more.
-        scopes=restrict_scopes(row.scope.split(), client.document["scopes"]),
+        scopes=access_tokens.remaining_scopes(client, row.scope, row.decided_at),
         auth_time=row.auth_time,
         amr=row.amr,
         allowed_at=row.decided_at,

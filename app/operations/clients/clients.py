@@ -65,6 +65,7 @@ from app.rules.clients.app_claims import role_keys
 from app.rules.clients.client_coherence import ClientPolicy, signing_algorithm_for
 from app.rules.clients.client_metadata import ClientMetadata, change, changed_fields, complete, to_document
 from app.rules.clients.client_types import BLOCKED, PERSON, uses_grants_without_consent
+from app.rules.clients.redirect_uris import PAIRWISE, find_sector
 from app.rules.errors import Conflict
 from app.rules.identifiers import format_client_id, new_id
 from app.rules.languages.translation import lazy_gettext
@@ -348,9 +349,9 @@ def _update(
     require_shared_scope_permission(actor, before, after)
     require_fresh_sign_in_for_management_scopes(actor, before, after)
     require_fresh_sign_in_for_authentication(actor, changed)
-    cutoff = _block_cutoff(before, after)
+    cutoff = _token_cutoff(before, after)
     is_blocked = after.approval == BLOCKED and before.approval != BLOCKED
-    if is_blocked:
+    if cutoff:
         # Before the client, as in ``delete_client``. The cutoff revokes its grants.
         expire_codes_of_client(actor, row.id)
     update_client_row(row, **to_client_columns(after), **cutoff, updated_at=clock.now())
@@ -431,14 +432,19 @@ def _delete_removed_roles(row: Client, before: ClientMetadata, after: ClientMeta
         )
 
 
-def _block_cutoff(before: ClientMetadata, after: ClientMetadata) -> dict[str, Any]:
-    """Return the columns that change when a client is blocked or unblocked: a cutoff for its tokens.
+def _token_cutoff(before: ClientMetadata, after: ClientMetadata) -> dict[str, Any]:
+    """Return the columns that change when a client is blocked or unblocked, or its sector changes: a token cutoff.
 
-    Unblocking sets a cutoff too, because another worker may have issued tokens while the block began.
+    Unblocking sets a cutoff too, because another worker may have issued tokens while the block began. With another
+    sector, the subjects of users change, and only redirects to its host show that the client belongs there.
     """
-    if (before.approval == BLOCKED) == (after.approval == BLOCKED):
+    if (before.approval == BLOCKED) == (after.approval == BLOCKED) and _sector(before) == _sector(after):
         return {}
     return {"tokens_not_before": clock.now()}
+
+
+def _sector(metadata: ClientMetadata) -> str | None:
+    return find_sector(to_document(metadata)) if metadata.subject_type == PAIRWISE else None
 
 
 def close_client_requests(actor: Actor, client_id: UUID, status: str) -> None:

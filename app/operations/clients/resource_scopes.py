@@ -13,12 +13,13 @@ from app.models.client import DELETED, Client, Resource, Scope
 from app.operations.clients.client_access import grant_adopted_access, remove_scopes_from_access
 from app.operations.clients.client_records import update_client_row
 from app.operations.clients.scopes import enforce_scope_limit, find_scope
-from app.operations.directory.lookups import touch_organization
+from app.operations.directory.lookups import get_organization_by_id, touch_organization
 from app.operations.store import audit, clock
 from app.operations.store.transactions import OutdatedRead, count_changed, read, savepoint, transaction
 from app.rules.actor import Actor
 from app.rules.clients.client_types import GRANTS_WITHOUT_CONSENT
 from app.rules.clients.resource_fields import ScopeWords
+from app.rules.directory.attributes import attributes_of
 from app.rules.errors import Busy, Conflict, FieldError, InvalidInput
 from app.rules.identifiers import format_client_id, new_id
 from app.rules.languages.translation import lazy_gettext
@@ -57,9 +58,9 @@ def apply_scope_changes(
 
     An existing scope without a resource is assigned to this one if the actor can manage all resources.
     Clients that have it then get tokens for this resource, and keep it for tokens without a user's consent. Raises
-    InvalidInput for a scope of another resource, ScopesInUse if clients have a removed one and it is not
-    ``confirmed``, Conflict past 1,000 scopes or if more than 500 clients would have to be given access. Audit:
-    ``scope.added``, ``client_access.granted``.
+    InvalidInput for a scope of another resource, or of an attribute of users unless the actor can manage all resources,
+    ScopesInUse if clients have a removed one and it is not ``confirmed``, Conflict past 1,000 scopes or if more than
+    500 clients would have to be given access. Audit: ``scope.added``, ``client_access.granted``.
     """
     existing = _scope_names(row)
     known = _find_scopes(actor, [words.name for words in wanted])
@@ -268,18 +269,32 @@ def _require_available(
     actor: Actor, row: Resource, wanted: Sequence[ScopeWords], known: Mapping[str, Scope]
 ) -> None:
     errors = []
+    manages_all = actor.has_permission("resources:write")
+    # Perhaps only the settings know such a scope. Its title says what users allow.
+    releasing = () if manages_all else _scopes_of_attributes(actor)
     for position, words in enumerate(wanted):
         scope = known.get(words.name)
-        if scope is None or scope.resource_id == row.id:
+        if scope is not None and scope.resource_id == row.id:
             continue
         at = f"scopes[{position}].name"
-        if scope.resource_id is not None:
+        if scope is not None and scope.resource_id is not None:
             errors.append(FieldError(at, "taken", "This scope belongs to another resource."))
-        elif not actor.has_permission("resources:write"):
+        elif scope is not None and not manages_all:
             message = "This scope exists already. You need the permission resources:write for all resources to use it."
+            errors.append(FieldError(at, "taken", message))
+        elif words.name in releasing:
+            message = (
+                "This scope releases attributes of users. You need the permission resources:write for all "
+                "resources to use it."
+            )
             errors.append(FieldError(at, "taken", message))
     if errors:
         raise InvalidInput.of(errors)
+
+
+def _scopes_of_attributes(actor: Actor) -> frozenset[str]:
+    settings = get_organization_by_id(actor.organization_id).settings
+    return frozenset(attribute.scope for attribute in attributes_of(settings))
 
 
 def _add_all(actor: Actor, row: Resource, new: Sequence[ScopeWords]) -> None:

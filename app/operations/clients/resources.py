@@ -57,7 +57,7 @@ from app.rules.identifiers import HasPublicId, new_id, parse_public_id, public_i
 from app.rules.languages.translation import lazy_gettext
 from app.rules.versions import ExpectedVersion, require_version
 
-_CATALOG = CompiledQuery(
+_RESOURCES = CompiledQuery(
     select(
         Resource.identifier,
         Resource.status,
@@ -65,10 +65,12 @@ _CATALOG = CompiledQuery(
         Resource.access_token_ttl_seconds,
         Resource.access_policy,
         Resource.access_token_storage,
-        Scope.name,
-    )
-    .outerjoin(Scope, is_same(Scope.resource_id, Resource.id))
-    .where(Resource.organization_id == bindparam("organization_id"))
+    ).where(Resource.organization_id == bindparam("organization_id"))
+)
+_SCOPES = CompiledQuery(
+    select(Scope.name, Scope.created_at, Resource.identifier)
+    .outerjoin(Resource, is_same(Resource.id, Scope.resource_id))
+    .where(Scope.organization_id == bindparam("organization_id"))
 )
 _catalogs: ValidatedCache[Catalog] = ValidatedCache()
 _EMPTY_CATALOG = Catalog()
@@ -271,10 +273,7 @@ def get_catalog(organization_id: str) -> Catalog:
     cached = _catalogs.get(organization_id)
     if cached is not None:
         return cached
-    read = _catalogs.load(
-        organization_id, load=lambda: _build_catalog(_CATALOG.rows(organization_id=organization_id))
-    )
-    return read or _EMPTY_CATALOG
+    return _catalogs.load(organization_id, load=lambda: _read_catalog(organization_id)) or _EMPTY_CATALOG
 
 
 def get_resource_row(actor: Actor, resource_id: str, permission: str) -> Resource:
@@ -331,16 +330,18 @@ def scope_names_of(row: Resource) -> frozenset[str]:
     return frozenset(scope.name for scope in to_resource_records([row])[0].scopes)
 
 
-def _build_catalog(rows: Sequence[Sequence[Any]]) -> Catalog:
-    resources: dict[str, KnownResource] = {}
+def _read_catalog(organization_id: str) -> Catalog:
+    resources = {
+        identifier: KnownResource(identifier, status == resource_model.ACTIVE, *settings)
+        for identifier, status, *settings in _RESOURCES.rows(organization_id=organization_id)
+    }
     owners: dict[str, str] = {}
-    for identifier, status, chosen, seconds, policy, storage, scope in rows:
-        resources[identifier] = KnownResource(
-            identifier, status == resource_model.ACTIVE, chosen, seconds, policy, storage
-        )
-        if scope is not None:
+    created: dict[str, datetime] = {}
+    for scope, created_at, identifier in _SCOPES.rows(organization_id=organization_id):
+        created[scope] = created_at
+        if identifier is not None:
             owners[scope] = identifier
-    return Catalog(resources, owners)
+    return Catalog(resources, owners, created)
 
 
 def _enforce_resource_limit(actor: Actor) -> None:

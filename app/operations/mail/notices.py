@@ -58,7 +58,7 @@ Notice = Literal[
     "second_factors_reset",
 ]
 MAX_ADMINISTRATOR_NOTICES_PER_HOUR = 20
-"""Notices of all kinds in one organization, so that a program cannot flood mailboxes."""
+"""Notices of one kind in one organization: a program cannot flood mailboxes, or suppress notices of another kind."""
 AdministratorNotice = Literal["administrator_added", "secret_ends", "secret_revealed"]
 MAX_RECIPIENTS = 20
 ROOT_NOTICE_KIND = "root_access"
@@ -117,7 +117,7 @@ def notify_administrators(
         return
     if not rate_limits.consume_quota(
         organization.id,
-        rate_limits.bucket_key("administrator notices"),
+        rate_limits.bucket_key("administrator notices", notice),
         MAX_ADMINISTRATOR_NOTICES_PER_HOUR,
         _HOUR,
     ):

@@ -110,14 +110,14 @@ def require_manageable_user(actor: Actor, user_id: UUID) -> UserSnapshot:
     """
     actor.require("users:write")
     user = get_user(actor.organization_id, user_id)
-    for organization, role in _list_roles_everywhere(user):
+    for organization, role in _list_roles_everywhere(user.organization_id, user.id):
         require_role_permissions(_actor_in(actor, organization), organization, role)
     return user
 
 
 def has_special_role(user: UserSnapshot) -> bool:
     """Return whether a role gives the user permissions that not every member has, in any organization."""
-    for organization, role in _list_roles_everywhere(user):
+    for organization, role in _list_roles_everywhere(user.organization_id, user.id):
         held, of_member = (
             permissions_of_role(name, organization.settings, is_root=organization.is_root)
             for name in (role, MEMBER)
@@ -127,9 +127,20 @@ def has_special_role(user: UserSnapshot) -> bool:
     return False
 
 
-def _list_roles_everywhere(user: UserSnapshot) -> Iterator[tuple[OrganizationSnapshot, str]]:
-    """Yield the roles of the user in every organization, also in a deleted one, which can be restored."""
-    for organization_id, role in get_user_roles_everywhere(user.organization_id, user.id):
+def list_permissions_everywhere(home_organization_id: str, user_id: UUID) -> frozenset[tuple[str, str]]:
+    """Return (organization id, permission) for all that a user's roles permit, in any organization."""
+    return frozenset(
+        (organization.id, permission)
+        for organization, role in _list_roles_everywhere(home_organization_id, user_id)
+        for permission in permissions_of_role(role, organization.settings, is_root=organization.is_root)
+    )
+
+
+def _list_roles_everywhere(
+    home_organization_id: str, user_id: UUID
+) -> Iterator[tuple[OrganizationSnapshot, str]]:
+    """Yield the roles of a user in every organization, also in a deleted one, which can be restored."""
+    for organization_id, role in get_user_roles_everywhere(home_organization_id, user_id):
         with suppress(NotFound):
             yield get_unpurged_organization(organization_id), role
 

@@ -21,11 +21,13 @@ from app.operations.store import keyring
 from app.operations.tokens import status_lists
 from app.rules import jws
 from app.rules.authorization.authorization_request import AuthorizationParameters
+from app.rules.authorization.consents import requires_user_consent
 from app.rules.clients import app_claims, resource_indicators
 from app.rules.clients.client_coherence import signing_algorithm_for
 from app.rules.clients.resource_indicators import MAX_UNLISTED_SECONDS, STORED, TokenRequester, TokenTarget
 from app.rules.errors import AuthorizationError, InvalidScope, InvalidTarget
 from app.rules.identifiers import ACCESS_TOKEN, digest, new_id, new_token, parse_public_id, public_id
+from app.rules.scopes import restrict_scopes
 from app.rules.tokens import unstored_tokens
 from app.rules.tokens.status_lists import reference
 from app.rules.tokens.unstored_tokens import UnstoredTokenData, sign_token_data, verify_token_data
@@ -66,6 +68,18 @@ def accessible_scopes(
         found = resource_indicators.accessible_scopes(scopes, requester, get_catalog(client.organization.id))
         _keep(client, key, found)
     return found
+
+
+def remaining_scopes(client: ClientSnapshot, scope: str, allowed_at: datetime) -> tuple[str, ...]:
+    """Return what is left of the scopes, separated by spaces, that the client was allowed then.
+
+    Those that it has lost since are left out, and for a client that needs consent also those that were deleted and
+    created again, perhaps for another API.
+    """
+    scopes = restrict_scopes(scope.split(), client.document["scopes"])
+    if not requires_user_consent(client.trust, client.organization.settings):
+        return scopes
+    return get_catalog(client.organization.id).select_allowed(scopes, allowed_at)
 
 
 def default_user_scopes(client: ClientSnapshot) -> tuple[str, ...]:

@@ -27,10 +27,10 @@ from app.rules.tokens.claims import claims_for, left_half_hash
 
 
 def subject_of(client: ClientSnapshot, user_id: UUID) -> str:
-    """Return the ``sub`` of a user for a client. It never changes, and all tokens and responses contain the same one.
+    """Return the ``sub`` of a user for a client. All its tokens and responses contain the same one.
 
-    A ``pairwise`` client shares it only with the clients of its sector. It is derived from the organization's data
-    key, which does not change when the master key that encrypts it does.
+    A ``pairwise`` client shares it only with the clients of its sector, whose change ends its tokens. It is derived
+    from the organization's data key, which does not change when the master key that encrypts it does.
     """
     if client.document.get("subject_type") != PAIRWISE:
         return public_id("usr", user_id)

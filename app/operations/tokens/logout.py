@@ -22,8 +22,9 @@ from app.operations.store.outgoing_http import OutgoingRequestFailed
 from app.operations.tokens import access_tokens, id_tokens
 from app.operations.tokens.id_tokens import subject_of
 from app.rules.authorization.authorization_request import MAX_ID_TOKEN_HINT_LENGTH
+from app.rules.clients.redirect_uris import PAIRWISE
 from app.rules.errors import NotFound, TooManyRequests
-from app.rules.identifiers import parse_client_id, parse_public_id, public_id
+from app.rules.identifiers import first_id_at, parse_client_id, parse_public_id, public_id
 from app.rules.organizations.organizations import ROOT_SLUG
 
 EVENT = "http://schemas.openid.net/event/backchannel-logout"
@@ -166,15 +167,18 @@ def deliver(message: Message) -> None:
 def sign_logout_token(client: ClientSnapshot, message: Message) -> str:
     """Return a signed logout token (section 2.4) with the ``sub`` and ``sid`` of the client's ID token.
 
-    ``jti`` is the message's id, so that a client recognizes a repeated delivery.
+    ``jti`` is the message's id, so that a client recognizes a repeated delivery. There is no ``sub`` if the client may
+    know the user by another one, of an earlier sector.
     """
     user_id = parse_public_id("usr", message.payload["user"])
-    if user_id is None:
-        raise ValueError("the message contains no user")
+    session_id = parse_public_id("ses", message.payload["session"])
+    if user_id is None or session_id is None:
+        raise ValueError("the message contains no user or session")
     now = clock.now()
+    subject = None if _began_before_cutoff(client, session_id) else subject_of(client, user_id)
     claims: dict[str, Any] = {
         "iss": client.organization.issuer,
-        "sub": subject_of(client, user_id),
+        **({} if subject is None else {"sub": subject}),
         "aud": client.client_id,
         "iat": int(now.timestamp()),
         "exp": int((now + TOKEN_LIFETIME).timestamp()),
@@ -183,6 +187,12 @@ def sign_logout_token(client: ClientSnapshot, message: Message) -> str:
         "events": {EVENT: {}},
     }
     return signing_keys.sign_jwt(client.organization, id_tokens.algorithm_of(client), claims, token_type=TYPE)
+
+
+def _began_before_cutoff(client: ClientSnapshot, session_id: UUID) -> bool:
+    cutoff = client.tokens_not_before if client.document.get("subject_type") == PAIRWISE else None
+    # Ids are ordered by time.
+    return cutoff is not None and session_id < first_id_at(cutoff)
 
 
 def _client_of_logout(message: Message) -> ClientSnapshot | None:

@@ -45,7 +45,7 @@ from app.rules.identifiers import (
     public_id,
 )
 from app.rules.organizations.settings import grant_expiry, refresh_token_expiry
-from app.rules.scopes import disallowed_scopes, is_subset, restrict_scopes
+from app.rules.scopes import disallowed_scopes, is_subset
 
 _FIND = CompiledQuery(
     select(
@@ -117,8 +117,8 @@ def find_refresh_token(
     """
     client = authenticated.client
     row = _find(authenticated, refresh_token)
-    registered = restrict_scopes(row.scope.split(), client.document["scopes"])
-    allowed = access_tokens.accessible_scopes(client, registered, is_consented=True)
+    remaining = access_tokens.remaining_scopes(client, row.scope, row.allowed_at)
+    allowed = access_tokens.accessible_scopes(client, remaining, is_consented=True)
     if not hmac.compare_digest(digest(refresh_token), row.refresh_digest):
         answer = _earlier_answer(client, row, refresh_token)
         if answer is None:
@@ -288,7 +288,7 @@ def _grant_of(client: ClientSnapshot, row: Any, resources: tuple[str, ...]) -> g
         row.id,
         row.user_id,
         row.session_id,
-        tuple(row.scope.split()),
+        access_tokens.remaining_scopes(client, row.scope, row.allowed_at),
         row.auth_time,
         row.amr,
         row.allowed_at,

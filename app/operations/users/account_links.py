@@ -14,6 +14,7 @@ from app.models.base import has_key, is_of_user, is_same
 from app.models.user import ACTIVE, AccountLink, User
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.directory.users import UserSnapshot
+from app.operations.sign_in.actor_access import list_permissions_everywhere
 from app.operations.store import clock
 from app.operations.store.transactions import (
     count_changed,
@@ -25,10 +26,15 @@ from app.operations.store.transactions import (
 from app.rules.identifiers import digest, is_token_of, new_token
 from app.rules.organizations.settings import earliest_expiry
 
+_Permissions = frozenset[tuple[str, str]]
+
 
 @dataclass(frozen=True, slots=True)
 class AccountLinkRecord:
-    """A valid link without its token, with its account. ``address`` is the email that the link verifies, if any."""
+    """A valid link without its token, with its account. ``address`` is the email that the link verifies, if any.
+
+    ``permissions`` are those of the account, for a link that was passed on and not mailed.
+    """
 
     organization_id: str
     user_id: UUID
@@ -39,6 +45,7 @@ class AccountLinkRecord:
     email_canonical: str
     name: str
     password_changed_at: datetime | None
+    permissions: _Permissions
 
 
 @transaction
@@ -53,7 +60,9 @@ def create_link(
     """Create the user's only link for the purpose and return its token and expiry.
 
     An earlier link becomes invalid (RP-1). This one does when the password or the email changes, and is not valid if
-    the email has changed since ``user`` was read: the caller sends it there. ``purpose`` is the token's kind.
+    the email has changed since ``user`` was read: the caller sends it there. One that is not mailed also becomes
+    invalid when the user's permissions change: whoever sees it might not have been allowed to see it then (TN-11).
+    ``purpose`` is the token's kind.
     ``address`` is the email that the link verifies, if any. Call it in the transaction that audits it.
     """
     organization_id, user_id = user.organization_id, user.id
@@ -67,7 +76,9 @@ def create_link(
     key = {"organization_id": organization_id, "user_id": user_id, "purpose": purpose}
     values = {
         "digest": digest(token),
-        "bound_digest": _bound_digest(password_changed_at, user.email_canonical),
+        "bound_digest": _bound_digest(
+            password_changed_at, user.email_canonical, _permissions_of(organization_id, user_id, is_mailed)
+        ),
         "is_mailed": is_mailed,
         "address": address,
         "created_at": now,
@@ -83,7 +94,7 @@ def find_link(
 ) -> AccountLinkRecord | None:
     """Find the link of a token and its active user.
 
-    Return None if the link was used or replaced or has expired, or if the user's password or email was changed.
+    Return None if the link was used or replaced or has expired, or if what it depends on was changed.
     ``lifetime_seconds`` is the current lifetime of links with the purpose.
     """
     if not is_token_of(token, purpose, organization_id):
@@ -112,7 +123,8 @@ def find_link(
         return None
     if get_organization_by_id(organization_id, fresh=False).is_before_restore(row.created_at):
         return None
-    if row.bound_digest != _bound_digest(row.password_changed_at, row.email_canonical):
+    permissions = _permissions_of(organization_id, row.user_id, row.is_mailed)
+    if row.bound_digest != _bound_digest(row.password_changed_at, row.email_canonical, permissions):
         return None
     return AccountLinkRecord(
         organization_id,
@@ -124,12 +136,18 @@ def find_link(
         row.email_canonical,
         row.name,
         row.password_changed_at,
+        permissions,
     )
 
 
 @transaction
 def consume_link(link: AccountLinkRecord) -> bool:
-    """Delete the link, and return whether this caller was the one to use it, as the row count shows."""
+    """Delete the link, and return whether this caller was the one to use it, as the row count shows.
+
+    The caller holds the user, who gets no role meanwhile.
+    """
+    if _permissions_of(link.organization_id, link.user_id, link.is_mailed) != link.permissions:
+        return False
     used = count_changed(
         delete(AccountLink).where(
             AccountLink.organization_id == link.organization_id,
@@ -149,10 +167,17 @@ def revoke_links(organization_id: str, user_id: UUID, purpose: str | None = None
     count_changed(statement)
 
 
-def _bound_digest(password_changed_at: datetime | None, email_canonical: str) -> bytes:
+def _permissions_of(organization_id: str, user_id: UUID, is_mailed: bool) -> _Permissions:
+    return frozenset() if is_mailed else list_permissions_everywhere(organization_id, user_id)
+
+
+def _bound_digest(
+    password_changed_at: datetime | None, email_canonical: str, permissions: _Permissions
+) -> bytes:
     """Return the digest of what must not change until a link is used.
 
     The hash of a password may change: a sign-in renews an outdated one.
     """
     changed = password_changed_at.isoformat() if password_changed_at is not None else ""
-    return hashlib.sha256(f"{changed}\n{email_canonical}".encode()).digest()
+    held = (f"\n{organization_id} {permission}" for organization_id, permission in sorted(permissions))
+    return hashlib.sha256(f"{changed}\n{email_canonical}{''.join(held)}".encode()).digest()

@@ -124,7 +124,8 @@ def announce_role(
     """
     if role != MEMBER:
         values = {"who": email, "role": effective_roles(organization.settings)[role].name, **values}
-        notify_administrators(actor, "administrator_added", public_id("usr", user_id), values)
+        subject = f"{public_id('usr', user_id)} {role}"
+        notify_administrators(actor, "administrator_added", subject, values)
 
 
 @transaction

@@ -60,10 +60,11 @@ class ResourceAccess(Struct, frozen=True):
 
 
 class Catalog(Struct, frozen=True):
-    """The resources of an organization by identifier, and the resource of each scope."""
+    """The resources of an organization by identifier, the resource of each scope, and when each scope was created."""
 
     resources: Mapping[str, KnownResource] = field(default_factory=dict)
     owners: Mapping[str, str] = field(default_factory=dict)
+    created: Mapping[str, datetime] = field(default_factory=dict)
 
     def is_disabled(self, identifier: str) -> bool:
         """Return whether the organization has the resource and disabled it."""
@@ -79,6 +80,13 @@ class Catalog(Struct, frozen=True):
         """Return whether only clients with access get tokens for the resource."""
         known = self.resources.get(identifier)
         return known is not None and requires_access(known.access_policy, is_consented=is_consented)
+
+    def select_allowed(self, scopes: Iterable[str], allowed_at: datetime) -> tuple[str, ...]:
+        """Return those of the scopes that a user allowed then, in their order.
+
+        A scope that was deleted and created again has the same name, but not what the user was told about it.
+        """
+        return tuple(scope for scope in scopes if self.created.get(scope, allowed_at) <= allowed_at)
 
     @property
     def has_jwt(self) -> bool:

@@ -224,6 +224,20 @@ def test_scope_belongs_to_one_resource(admin: Actor, developer: Actor, database:
     assert [scope.name for scope in made.scopes] == ["plain"]
 
 
+def test_scope_of_an_attribute_needs_permission_for_all_resources(
+    context: Flask, make: Factory, database: Database
+) -> None:
+    """AC-7: its owner would word what users allow, and a client of the owner could map the attribute."""
+    salary = {"key": "salary", "name": "Salary", "type": "string", "scope": "hr"}
+    organization = make.organization(settings={"user_profile": {"attributes": [salary]}})
+    user = make.user(organization)
+    developer = make.actor(organization, "resources:read:own", "resources:write:own", user=user)
+    game = {"identifier": "urn:game", "name": "Game", "scopes": [{"name": "hr", "title": "See your score"}]}
+    error = assert_rejected(database, InvalidInput, lambda: resources.define_resource(developer, game))
+    assert (error.field, error.errors[0].code) == ("scopes[0].name", "taken")
+    assert resources.define_resource(make.actor(organization), game).scopes[0].name == "hr"
+
+
 def test_identifier_of_other_clients_needs_permission_for_all_resources(
     admin: Actor, developer: Actor, database: Database
 ) -> None:

@@ -56,6 +56,17 @@ def test_new_administrator_is_reported(make: Any, acme: Any, box: Mailbox, deliv
     ]
 
 
+def test_role_that_follows_another_is_reported_too(
+    make: Any, acme: Any, box: Mailbox, deliver: Deliver
+) -> None:
+    new = make.user(acme, email="new@acme.example")
+    for role in ("developer", "admin"):
+        add_administrator(make.actor(acme), acme.slug, user_id=new.public_id, role=role)
+        deliver()
+    texts = [plain(mail) for mail in box.mails if mail["To"] == "boss@acme.example"]
+    assert [text.partition("the role ")[2].split()[0] for text in texts] == ["Developer", "Administrator"]
+
+
 @pytest.fixture
 def eve(make: Any, acme: Any) -> Actor:
     return admin(make, acme)
@@ -92,6 +103,9 @@ def test_administrator_notices_are_limited_per_hour(
         notify_administrators(make.actor(acme), "secret_revealed", f"client {number}", {"client": "x"})
     deliver()
     assert len(box.mails) == 2 * 2
+    notify_administrators(make.actor(acme), "administrator_added", "user", {"who": "x", "role": "x"})
+    deliver()
+    assert len(box.mails) == 3 * 2, "revealed secrets do not suppress the notice of a new administrator"
 
 
 def test_refused_action_and_missing_mail_server_send_no_notice(

@@ -11,7 +11,11 @@ from sqlalchemy import update
 from app.extensions import db
 from app.models.user import User
 from app.operations.directory.users import find_user_by_email, get_user
-from app.operations.organizations.administrators import add_administrator
+from app.operations.organizations.administrators import (
+    add_administrator,
+    list_administrators,
+    remove_administrator,
+)
 from app.operations.organizations.organizations import delete_organization, restore_organization
 from app.operations.sign_in.password_sign_in import SignInRefused, sign_in
 from app.operations.sign_in.reauthentication import FreshSignInRequired
@@ -121,6 +125,19 @@ def test_email_change_invalidates_the_link(make: Any, acme: Any, ada: Any) -> No
     # Nor does a link work that was created in the same moment, and sent to the email that was read.
     token, _ = create_reset_link(acme, read_before, is_mailed=True)
     assert find_reset(acme, token) is None
+
+
+def test_role_invalidates_a_link_that_an_administrator_has_seen(make: Any, acme: Any, ada: Any) -> None:
+    """TN-11: who may reset the password of a member cannot become an administrator with a link made before."""
+    helpdesk = make.actor(acme, "users:write", user=make.user(acme))
+    shown = issue_reset_link(helpdesk, ada.id).link.rpartition("/")[2]
+    waiting = find_reset(acme, shown)
+    add_administrator(make.actor(acme), acme.slug, user_id=ada.public_id)
+    assert find_reset(acme, shown) is None and waiting is not None and not consume_link(waiting)
+    mailed, _ = create_reset_link(acme, get_user(acme.id, ada.id), is_mailed=True)
+    admin = list_administrators(make.actor(acme), acme.slug).items[-1]
+    remove_administrator(make.actor(acme, user=make.user(acme, role="admin")), acme.slug, admin.public_id)
+    assert find_reset(acme, mailed) is not None
 
 
 def test_link_of_another_organization_is_unknown(make: Any, ada: Any) -> None:
