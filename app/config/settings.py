@@ -109,7 +109,9 @@ def text(env: Mapping[str, str], variable: str) -> str:
     try:
         content = named.read_text().strip()
     except UnicodeDecodeError as error:
-        raise UnsafeConfiguration(f"{variable}_FILE is {str(named)!r}, which is not text in UTF-8.") from error
+        raise UnsafeConfiguration(
+            f"{variable}_FILE is {str(named)!r}, which is not text in UTF-8."
+        ) from error
     if not content:
         raise UnsafeConfiguration(f"{variable}_FILE is {str(named)!r}, which is empty.")
     return content
