@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pytest
 from flask import Flask
@@ -118,6 +119,29 @@ def test_partial_import_is_invisible_and_can_be_restarted(
     assert refused.status_code == 401
     assert brought_in(there, moved.file).rows["users"] == 1
     assert database.count("users") == 3
+
+
+def test_import_that_ends_once_the_organization_is_served_leaves_no_old_event_unsealed(
+    moved: Moved, elsewhere: tuple[Flask, Database], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody seals an event that is older than some minutes, and it would look as if it had been inserted."""
+    there, _ = elsewhere
+    activate = transfer.activate
+
+    class Killed(BaseException):
+        pass
+
+    def served(*arguments: Any) -> None:
+        activate(*arguments)
+        raise Killed
+
+    monkeypatch.setattr(transfer, "activate", served)
+    with there.app_context():
+        with pytest.raises(Killed):
+            import_organization(operator(), io.BytesIO(moved.file), PASSPHRASE)
+        verified = verify_audit_log(Actor.system(moved.organization.id, "tests"))
+    # The import itself, a moment ago.
+    assert (verified.is_intact, verified.pending) == (True, 1)
 
 
 def sign_in_is_refused(moved: Moved) -> bool:
