@@ -212,12 +212,12 @@ def import_organization(
         try:
             delete_leftovers(organization_id, renew)
             rows = _fill(organization_id, records, renew, progress)
+            # Nobody would do it later: an old event without a link looks as if it had been inserted.
+            _give_key(organization, renew)
+            seal_all_events(actor, organization_id, renew)
+            _activate(actor, organization, renew)
         except leases.LeaseLost as error:
             raise Conflict("Another import of this organization has taken over.") from error
-        # Nobody would do it later: an old event without a link looks as if it had been inserted.
-        _give_key(organization)
-        seal_all_events(actor, organization_id)
-        activate(actor, organization)
         seal_all_events(actor, organization_id)
     return ImportResult(organization["slug"], organization["status"], rows)
 
@@ -387,11 +387,12 @@ def _insert_batch(table: Table, rows: list[dict[str, Any]], renew: Callable[[], 
 
 
 @transaction
-def _give_key(organization: Mapping[str, Any]) -> None:
+def _give_key(organization: Mapping[str, Any], renew: Callable[[], None]) -> None:
     """Give the tombstone the key that seals its audit log.
 
     Raises Conflict if it is none any more, and UnreadableArchive if events could not be added to its log.
     """
+    renew()
     require_sound_chain(organization["id"])
     data_key = keyring.wrap_data_key(organization["id"], bytes.fromhex(organization["data_key"]))
     changed = count_changed(
@@ -402,6 +403,13 @@ def _give_key(organization: Mapping[str, Any]) -> None:
     if changed != 1:
         raise _changed_meanwhile()
     keyring.clear_cached_keys(organization["id"])
+
+
+@transaction
+def _activate(actor: Actor, organization: Mapping[str, Any], renew: Callable[[], None]) -> None:
+    """Activate the organization, unless another import has begun to replace its rows meanwhile."""
+    renew()
+    activate(actor, organization)
 
 
 @transaction
