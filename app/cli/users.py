@@ -145,15 +145,17 @@ def _line(record: UserRecord) -> str:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @_organization
 @click.option("--format", "file_format", type=click.Choice(FORMATS), help="Default: from the file name.")
-@click.option("--on-existing", type=click.Choice(ON_EXISTING), default="skip", show_default=True)
+@click.option(
+    "--on-existing", type=click.Choice(ON_EXISTING), help="Default: skip, or as the interrupted import."
+)
 @click.option("--dry-run", is_flag=True, help="Check the file and print what would happen.")
-@click.option("--resume", is_flag=True, help="Continue an interrupted import of this file.")
+@click.option("--resume", is_flag=True, help="Continue an interrupted import, or dry run, of this file.")
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Default: FILE.refused.csv")
 def import_command(
     file: Path,
     organization: str,
     file_format: str | None,
-    on_existing: str,
+    on_existing: str | None,
     dry_run: bool,
     resume: bool,
     report: Path | None,
@@ -168,13 +170,19 @@ def import_command(
             "It would replace the imported file. Use another one.", param_hint="--report"
         )
     actor = operator(organization)
-    begun = import_uploads.find_interrupted(actor, _digest(file))
+    begun = import_uploads.find_interrupted(actor, _digest(file), is_dry_run=dry_run)
     if begun is not None and not resume:
         raise click.ClickException(
             f"An import of this file was interrupted after {begun.done} of {begun.total} rows. Add --resume."
         )
+    if begun is not None and on_existing not in {None, begun.on_existing}:
+        raise click.ClickException(
+            f"The interrupted import began with --on-existing {begun.on_existing}, and goes on with it. Leave out the "
+            "option."
+        )
     if begun is None:
-        begun = _upload(actor, file, file_format or format_of_name(file.name), on_existing, dry_run)
+        chosen = on_existing or ON_EXISTING[0]
+        begun = _upload(actor, file, file_format or format_of_name(file.name), chosen, dry_run)
     meter = _ProgressBar()
     ended = import_runner.run_import(actor, begun.public_id, progress=meter.show)
     meter.end()

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from flask import Flask
 
+from app.cli.operator import operator
 from app.operations.directory.users import find_user_by_email
+from app.operations.users import import_uploads
 from tests.cli.test_commands import run
 from tests.factories import Factory
 from tests.support.databases import Database
@@ -60,6 +62,31 @@ def test_dry_run_changes_nothing(app: Flask, folder: Path, database: Database) -
     assert (folder / "report.csv").read_text() == (
         "row,errors,email\n3,email: Enter a valid email address.,nobody\n"
     )
+
+
+def test_interrupted_import_and_dry_run_do_not_go_on_as_each_other(
+    app: Flask, folder: Path, database: Database
+) -> None:
+    for begins_dry, name in ((False, "import.csv"), (True, "check.csv")):
+        file = folder / name
+        file.write_text(f"email\n{name}@users.example\n")
+        with app.app_context(), file.open("rb") as stream:
+            actor = operator("acme")
+            upload = import_uploads.receive_upload(
+                actor, stream.read, file_format="csv", is_foreground=True, on_existing="update"
+            )
+            import_uploads.confirm_upload(actor, upload, is_dry_run=begins_dry)
+    interrupted, checked = folder / "import.csv", folder / "check.csv"
+    code, said, _ = bring_in(app, interrupted, "--dry-run", "--resume")
+    assert code == 0 and "Nothing was changed" in said
+    assert database.count("users") == 0
+    code, _, told = bring_in(app, interrupted, "--resume", "--on-existing", "skip")
+    assert code == 1 and "began with --on-existing update" in told
+    for file in (interrupted, checked):
+        assert bring_in(app, file, "--resume")[:2] == (
+            0,
+            "created 1, updated 0, skipped 0, rejected 0 of 1 rows\n",
+        )
 
 
 def test_rejected_rows_can_be_fixed_in_the_report_and_imported(app: Flask, folder: Path) -> None:

@@ -215,7 +215,17 @@ def test_withdrawal_stops_the_next_token_and_revokes_earlier_ones(
     # Access given again does not bring them back.
     give(app, admin, payroll, outsider.client, READ)
     assert not outsider.is_alive(own)
-    assert outsider.is_alive(mint(outsider.http, outsider.client, scope=READ).get_json()["access_token"])
+    newer = mint(outsider.http, outsider.client, scope=READ).get_json()["access_token"]
+    assert outsider.is_alive(newer)
+    # Neither does the end of the API, with which the record of the withdrawal ends.
+    with app.app_context():
+        resources.delete_resource(admin, payroll, confirmed=True)
+    assert [outsider.is_alive(token) for token in (own, exchanged, by_user, newer)] == [
+        False,
+        False,
+        True,
+        True,
+    ]
 
 
 def test_withdrawal_for_listed_clients_includes_what_users_allowed(

@@ -116,10 +116,11 @@ def _seal_shard(run: _Run, shard: Shard, renew: Callable[[], None]) -> bool:
             return True
 
 
-def seal_all_events(actor: Actor, organization_id: str) -> None:
+def seal_all_events(actor: Actor, organization_id: str, renew: Callable[[], None] = lambda: None) -> None:
     """Seal all events of one organization, however old, such as imported ones.
 
-    The regular sealing never looks that far back. Raises Conflict if the chain has links that its end does not know of.
+    The regular sealing never looks that far back. ``renew`` is called in the transaction of each batch. Raises Conflict
+    if the chain has links that its end does not know of, and LeaseLost if ``renew`` does.
     """
     actor.require("instance:write")
     attempts, oldest = 0, ""
@@ -132,7 +133,7 @@ def seal_all_events(actor: Actor, organization_id: str) -> None:
                 f"The audit log of {organization_id} cannot be sealed: its chain is damaged. Verify it with: "
                 f"{command_line('audit verify')}"
             )
-        _try_append({organization_id: chain_key(organization_id)}, {organization_id: rows})
+        _try_append({organization_id: chain_key(organization_id)}, {organization_id: rows}, renew)
 
 
 @read

@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from msgspec import Struct
-from sqlalchemy import func, or_, select
+from sqlalchemy import func, select
 
 from app.extensions import db
 from app.models.client import Client, ClientAccess, Resource
@@ -28,6 +28,7 @@ from app.operations.clients.client_access import (
     hold_resource,
     raise_client_version,
     record_change,
+    tokens_of_access,
 )
 from app.operations.clients.client_records import load_client_row
 from app.operations.clients.resource_scopes import ScopeHolder, find_holder_rows, to_scope_holder
@@ -35,7 +36,6 @@ from app.operations.clients.resources import get_resource_row, scope_names_of
 from app.operations.directory.lookups import get_organization_by_id, get_user_permissions
 from app.operations.directory.users import is_active_user
 from app.operations.mail.notices import notify_user
-from app.operations.store import clock
 from app.operations.store.transactions import read, transaction
 from app.rules.actor import Actor
 from app.rules.clients.client_access import (
@@ -48,7 +48,6 @@ from app.rules.clients.client_access import (
     require_scopes_of_resource,
 )
 from app.rules.clients.client_types import begins_to_require_access
-from app.rules.clients.resource_indicators import LISTED
 from app.rules.errors import NotFound
 from app.rules.identifiers import format_client_id
 
@@ -116,15 +115,7 @@ def decline_access(actor: Actor, access_id: str, fields: Mapping[str, Any] | Non
 def preview_withdrawal(actor: Actor, access_id: str) -> WithdrawalPreview:
     """Return the impact of withdrawing the access. Raises NotFound, Forbidden."""
     row, _, resource = _find_row(actor, access_id)
-    issued = select(AccessToken.audience).where(
-        AccessToken.organization_id == actor.organization_id,
-        AccessToken.client_id == row.client_id,
-        AccessToken.revoked_at.is_(None),
-        AccessToken.expires_at > clock.now(),
-    )
-    if resource.access_policy != LISTED:
-        # Tokens that a user allowed stay valid.
-        issued = issued.where(or_(AccessToken.grant_id.is_(None), AccessToken.parent_id.is_not(None)))
+    issued = select(AccessToken.audience).where(*tokens_of_access(resource, row.client_id))
     looked_at = issued.limit(MAX_LOOKED_AT).subquery()
     named = select(looked_at.c.audience).where(func.instr(looked_at.c.audience, resource.identifier) > 0)
     # The identifier of another API may begin with this one.

@@ -7,24 +7,28 @@ also with consent. Whoever may manage the API decides. ``access_requests`` has t
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import ColumnElement, delete, func, insert, or_, select, update
 
 from app.extensions import db
 from app.models.base import has_key, is_same
 from app.models.client import Client, ClientAccess, Resource, Scope
+from app.models.token import AccessToken
 from app.operations.clients.client_records import update_client_row
 from app.operations.store import audit, clock
 from app.operations.store.transactions import OutdatedRead, count_changed, current_unit_of_work
 from app.rules.actor import Actor
-from app.rules.clients.client_access import DECLINED, GRANTED, REQUESTED
+from app.rules.clients.client_access import DECLINED, GRANTED, REQUESTED, WITHDRAWN
 from app.rules.clients.client_types import uses_grants_without_consent
-from app.rules.clients.resource_indicators import OPEN
+from app.rules.clients.resource_indicators import LISTED, OPEN
 from app.rules.identifiers import format_client_id, new_id, public_id
 
 PREFIX = "acc"
+# Ids in one statement.
+_BATCH = 500
 
 
 def grant_access(
@@ -220,13 +224,65 @@ def remove_scopes_from_access(resource: Resource, names: Collection[str]) -> Non
 
 
 def delete_access_to_resource(resource: Resource) -> None:
-    """Delete every access and request, in the transaction that deletes the resource."""
-    count_changed(
-        delete(ClientAccess).where(
-            ClientAccess.organization_id == resource.organization_id,
-            ClientAccess.resource_id == resource.id,
-        )
+    """Delete every access and request, in the transaction that deletes the resource.
+
+    Tokens that ended with a withdrawal are revoked: nothing else would say so any more, also for a later resource of
+    the same identifier.
+    """
+    own = (ClientAccess.organization_id == resource.organization_id) & (
+        ClientAccess.resource_id == resource.id
     )
+    if resource.access_policy != OPEN:
+        for client_id, withdrawn_at in _find_withdrawals(own).items():
+            _revoke_tokens(resource, client_id, withdrawn_at)
+    count_changed(delete(ClientAccess).where(own))
+
+
+def _find_withdrawals(own: ColumnElement[bool]) -> dict[UUID, datetime]:
+    """Return until when tokens ended with a withdrawal, by client: until now, unless access was given again."""
+    found = select(ClientAccess.client_id, ClientAccess.status, ClientAccess.decided_at).where(
+        own, ClientAccess.status.in_((GRANTED, WITHDRAWN))
+    )
+    rows, now = db.session.execute(found).all(), clock.now()
+    granted = {row.client_id for row in rows if row.status == GRANTED}
+    return {
+        row.client_id: (row.decided_at or now) if row.client_id in granted else now
+        for row in rows
+        if row.status == WITHDRAWN
+    }
+
+
+def tokens_of_access(resource: Resource, client_id: UUID) -> list[ColumnElement[bool]]:
+    """Return the conditions of the client's active tokens that end with its access, whichever resource they are for."""
+    conditions: list[ColumnElement[bool]] = [
+        AccessToken.organization_id == resource.organization_id,
+        AccessToken.client_id == client_id,
+        AccessToken.revoked_at.is_(None),
+        AccessToken.expires_at > clock.now(),
+    ]
+    if resource.access_policy != LISTED:
+        # Tokens that a user allowed stay valid.
+        conditions.append(or_(AccessToken.grant_id.is_(None), AccessToken.parent_id.is_not(None)))
+    return conditions
+
+
+def _revoke_tokens(resource: Resource, client_id: UUID, issued_before: datetime) -> None:
+    own = tokens_of_access(resource, client_id)
+    rows = db.session.execute(
+        select(AccessToken.id, AccessToken.audience).where(
+            *own,
+            AccessToken.issued_at < issued_before,
+            func.instr(AccessToken.audience, resource.identifier) > 0,
+        )
+    ).all()
+    # The identifier of another API may begin with this one.
+    ids = [row.id for row in rows if resource.identifier in row.audience.split()]
+    for start in range(0, len(ids), _BATCH):
+        count_changed(
+            update(AccessToken)
+            .where(*own, AccessToken.id.in_(ids[start : start + _BATCH]))
+            .values(revoked_at=clock.now())
+        )
 
 
 def record_change(

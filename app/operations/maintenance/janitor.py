@@ -78,8 +78,13 @@ LEASE = "janitor"
 LEASE_SECONDS = 60
 AUDIT_LEASE = "janitor-audit"
 AUDIT_LEASE_SECONDS = 86_400
-# Columns of a tombstone that say who the organization and its administrators were.
-_ERASED: Mapping[str, str | None] = {"name": "", "created_by": None, "settings_updated_by": None}
+# Columns of a tombstone that say who the organization and its administrators were, and what opens its secrets (SE-8).
+_ERASED: Mapping[str, str | None] = {
+    "name": "",
+    "created_by": None,
+    "settings_updated_by": None,
+    "data_key": None,
+}
 
 Renew = Callable[[], None]
 
@@ -416,7 +421,7 @@ def _write_tombstone(actor: Actor, organization_id: str) -> None:
     db.session.execute(
         update(Organization)
         .where(Organization.id == organization_id, Organization.status == DELETED)
-        .values(status=PURGED, data_key=None, settings={}, purge_at=None, updated_at=clock.now(), **_ERASED)
+        .values(status=PURGED, settings={}, purge_at=None, updated_at=clock.now(), **_ERASED)
     )
 
 

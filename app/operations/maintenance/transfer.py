@@ -1,7 +1,8 @@
 """Export an organization to an encrypted file, and import it into another installation.
 
-Until the last row is imported, the organization is a tombstone without a key: users cannot sign in, no token is valid,
-and it is not listed. An interrupted import is started again and first deletes what the earlier one left.
+Until the last row is imported and the audit log sealed, the organization is a tombstone: users cannot sign in, no token
+is valid, and it is not listed. It has no key before the last row. An interrupted import is started again and first
+deletes what the earlier one left.
 """
 
 from __future__ import annotations
@@ -211,9 +212,12 @@ def import_organization(
         try:
             delete_leftovers(organization_id, renew)
             rows = _fill(organization_id, records, renew, progress)
+            # Nobody would do it later: an old event without a link looks as if it had been inserted.
+            _give_key(organization, renew)
+            seal_all_events(actor, organization_id, renew)
+            _activate(actor, organization, renew)
         except leases.LeaseLost as error:
             raise Conflict("Another import of this organization has taken over.") from error
-        activate(actor, organization)
         seal_all_events(actor, organization_id)
     return ImportResult(organization["slug"], organization["status"], rows)
 
@@ -309,7 +313,7 @@ def create_tombstone(organization: Mapping[str, Any]) -> None:
             code="id_taken",
         )
     same = (Organization.id == organization["id"]) & (Organization.status == PURGED)
-    db.session.execute(update(Organization).where(same).values(purge_at=purge_at))
+    db.session.execute(update(Organization).where(same).values(purge_at=purge_at, data_key=None))
 
 
 def delete_leftovers(organization_id: str, renew: Callable[[], None]) -> None:
@@ -383,6 +387,32 @@ def _insert_batch(table: Table, rows: list[dict[str, Any]], renew: Callable[[], 
 
 
 @transaction
+def _give_key(organization: Mapping[str, Any], renew: Callable[[], None]) -> None:
+    """Give the tombstone the key that seals its audit log.
+
+    Raises Conflict if it is none any more, and UnreadableArchive if events could not be added to its log.
+    """
+    renew()
+    require_sound_chain(organization["id"])
+    data_key = keyring.wrap_data_key(organization["id"], bytes.fromhex(organization["data_key"]))
+    changed = count_changed(
+        update(Organization)
+        .where(Organization.id == organization["id"], Organization.status == PURGED, _is_for(None))
+        .values(data_key=data_key)
+    )
+    if changed != 1:
+        raise _changed_meanwhile()
+    keyring.clear_cached_keys(organization["id"])
+
+
+@transaction
+def _activate(actor: Actor, organization: Mapping[str, Any], renew: Callable[[], None]) -> None:
+    """Activate the organization, unless another import has begun to replace its rows meanwhile."""
+    renew()
+    activate(actor, organization)
+
+
+@transaction
 def activate(actor: Actor, organization: Mapping[str, Any], move: datetime | None = None) -> None:
     """Activate the organization: wrap its key with the master key of this installation, and invalidate caches.
 
@@ -408,11 +438,15 @@ def activate(actor: Actor, organization: Mapping[str, Any], move: datetime | Non
         )
     )
     if changed != 1:
-        raise Conflict("The organization was changed by another request.")
+        raise _changed_meanwhile()
     keyring.clear_cached_keys(organization_id)
     cache_invalidation.invalidate(organization_id)
     after = {"name": organization["name"]}
     record_in_root_too(actor, organization_id, organization["slug"], "organization.imported", after)
+
+
+def _changed_meanwhile() -> Conflict:
+    return Conflict("The organization was changed by another request.")
 
 
 def _is_for(move: datetime | None) -> ColumnElement[bool]:

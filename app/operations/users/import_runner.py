@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+from uuid import UUID
 
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from app.database import ACROSS
 from app.extensions import db
+from app.models.base import has_key
 from app.models.user import IN_PROGRESS, UserImport
-from app.operations.directory.lookups import is_served_here
+from app.operations.directory.lookups import get_organization_by_id, is_served_here
 from app.operations.store import leases
-from app.operations.store.transactions import read
+from app.operations.store.transactions import count_changed, read, transaction
 from app.operations.users import import_records
 from app.operations.users.import_batches import ImportSuperseded, UploadExpired, process_next_part
 from app.operations.users.import_records import ImportRecord, get_import, get_import_row
 from app.rules.actor import Actor
-from app.rules.errors import Forbidden, Unavailable
+from app.rules.errors import Forbidden, NotFound, Unavailable
 from app.rules.identifiers import public_id
 
 LEASE = "user-imports"
@@ -63,6 +67,45 @@ def run_import(
         _process(_find_row(actor, import_id), alone=True)
     progress(record)
     return record
+
+
+def follow_session(organization_id: str, from_session: UUID, to_session: UUID) -> None:
+    """Let imports that a session of the organization started go on with the one that replaced it.
+
+    A user who signs in again, for example because something asks for a recent sign-in, has not ended them. Without the
+    database they stop, as for a session that has ended.
+    """
+    with suppress(Unavailable, NotFound):
+        for owner_id, import_id, importer in _find_running_of_session(organization_id, from_session):
+            _set_importer(owner_id, import_id, importer | {"session_id": str(to_session)})
+
+
+@read
+def _find_running_of_session(
+    organization_id: str, session_id: UUID
+) -> list[tuple[str, UUID, dict[str, Any]]]:
+    columns = (UserImport.organization_id, UserImport.id, UserImport.importer)
+    found = select(*columns).where(UserImport.status.in_(IN_PROGRESS), UserImport.is_foreground.is_(False))
+    if get_organization_by_id(organization_id, fresh=False).is_root:
+        # Users of root import into other organizations too.
+        found = found.execution_options(**ACROSS)
+    else:
+        found = found.where(UserImport.organization_id == organization_id)
+    rows = db.session.execute(found).all()
+    return [
+        (row.organization_id, row.id, row.importer)
+        for row in rows
+        if row.importer.get("session_id") == str(session_id)
+    ]
+
+
+@transaction
+def _set_importer(organization_id: str, import_id: UUID, importer: Mapping[str, Any]) -> None:
+    count_changed(
+        update(UserImport)
+        .where(has_key(UserImport, organization_id, import_id), UserImport.status.in_(IN_PROGRESS))
+        .values(importer=importer)
+    )
 
 
 def _process_or_fail(job: UserImport) -> None:

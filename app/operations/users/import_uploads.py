@@ -18,7 +18,6 @@ from app.models.base import has_key
 from app.models.user import (
     CHECKED,
     CHECKING,
-    IN_PROGRESS,
     RUNNING,
     UNFINISHED,
     UPLOADING,
@@ -158,17 +157,17 @@ def start_import(actor: Actor, import_id: str) -> ImportRecord:
 
 
 @read
-def find_interrupted(actor: Actor, digest: str) -> ImportRecord | None:
-    """Find the import of the file with this SHA-256 that the command line started but did not finish.
+def find_interrupted(actor: Actor, digest: str, *, is_dry_run: bool) -> ImportRecord | None:
+    """Find the import, or the dry run, of the file with this SHA-256 that the command line did not finish.
 
-    Raises Forbidden.
+    A dry run must not go on with an import, nor an import with a dry run. Raises Forbidden.
     """
     actor.require("users:write")
     row = db.session.scalar(
         select(UserImport)
         .where(
             UserImport.organization_id == actor.organization_id,
-            UserImport.status.in_(IN_PROGRESS),
+            UserImport.status == (CHECKING if is_dry_run else RUNNING),
             UserImport.is_foreground,
             UserImport.digest == bytes.fromhex(digest),
         )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pytest
 from flask import Flask
 from sqlalchemy import update
 
 from app.extensions import db
+from app.models.audit import Lease
 from app.models.organization import PURGED, Organization
 from app.operations.audit.audit_events import list_audit_events
 from app.operations.audit.chain_verification import verify_audit_log
@@ -118,6 +120,49 @@ def test_partial_import_is_invisible_and_can_be_restarted(
     assert refused.status_code == 401
     assert brought_in(there, moved.file).rows["users"] == 1
     assert database.count("users") == 3
+
+
+def test_import_that_ends_once_the_organization_is_served_leaves_no_old_event_unsealed(
+    moved: Moved, elsewhere: tuple[Flask, Database], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody seals an event that is older than some minutes, and it would look as if it had been inserted."""
+    there, _ = elsewhere
+    activate = transfer._activate
+
+    class Killed(BaseException):
+        pass
+
+    def served(*arguments: Any) -> None:
+        activate(*arguments)
+        raise Killed
+
+    monkeypatch.setattr(transfer, "_activate", served)
+    with there.app_context():
+        with pytest.raises(Killed):
+            import_organization(operator(), io.BytesIO(moved.file), PASSPHRASE)
+        verified = verify_audit_log(Actor.system(moved.organization.id, "tests"))
+    # The import itself, a moment ago.
+    assert (verified.is_intact, verified.pending) == (True, 1)
+
+
+def test_import_that_stalled_before_the_end_does_not_serve_the_rows_of_another(
+    moved: Moved, elsewhere: tuple[Flask, Database], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there, _ = elsewhere
+    seal = transfer.seal_all_events
+
+    def stalled(*arguments: Any) -> None:
+        seal(*arguments)
+        # Another one takes over when the lease has expired.
+        db.session.execute(update(Lease).values(holder="another"))
+        db.session.commit()
+
+    monkeypatch.setattr(transfer, "seal_all_events", stalled)
+    with there.app_context():
+        with pytest.raises(Conflict, match="taken over"):
+            import_organization(operator(), io.BytesIO(moved.file), PASSPHRASE)
+        with pytest.raises(NotFound):
+            organizations.get_organization(operator(), "acme")
 
 
 def sign_in_is_refused(moved: Moved) -> bool:

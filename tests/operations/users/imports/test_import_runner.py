@@ -19,8 +19,10 @@ from app.operations.directory import lookups
 from app.operations.directory.users import find_user_by_email
 from app.operations.maintenance.janitor import purge_expired
 from app.operations.organizations import organizations
-from app.operations.sign_in.sessions import find_session
+from app.operations.sign_in.actor_access import enter_organization
+from app.operations.sign_in.sessions import find_session, start_session
 from app.operations.store import clock
+from app.operations.store.transactions import transaction
 from app.operations.tokens.revocation import revoke_token
 from app.operations.tokens.tokens import actor_of_token, find_management_token
 from app.operations.users import import_records, import_runner, import_uploads
@@ -94,6 +96,24 @@ def test_revoking_the_session_or_token_stops_the_import(context: Flask, make: An
     assert counts(over) == ("failed", 250, 0, 0, 0)
     assert over.failure and ("has ended" in over.failure or "was revoked" in over.failure)
     assert imported() == 250 and stored(UserImportPart) == 0
+
+
+@pytest.mark.parametrize("is_of_root", [False, True])
+def test_import_goes_on_when_its_user_signs_in_again(context: Flask, make: Any, is_of_root: bool) -> None:
+    """As the page of the import asks for, or any other page that needs a recent sign-in."""
+    root, acme = make.root(), make.organization()
+    home = root if is_of_root else acme
+    user = make.user(home, role="admin")
+    cookie = make.sign_in(user).token
+    session = find_session(cookie)
+    assert session is not None
+    actor, _ = enter_organization(session.actor(), acme.slug)
+    record = begin(actor, user_rows(600))
+    boss = admin(make, acme)
+    assert process_next_part(import_runner._find_row(boss, record.public_id))
+    transaction(start_session)(home, user.id, replaces=cookie)
+    assert find_session(cookie) is None
+    assert counts(import_runner.run_import(boss, record.public_id)) == ("done", 600, 0, 0, 0)
 
 
 def test_expired_token_does_not_stop_the_import(context: Flask, make: Any) -> None:
