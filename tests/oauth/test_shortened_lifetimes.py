@@ -10,6 +10,7 @@ from flask.testing import FlaskClient
 from sqlalchemy import event
 
 from app.extensions import db
+from app.models.client import Scope
 from app.models.grant import AuthorizationCode, Consent, Grant
 from app.models.user import User
 from app.operations.authorization.connected_apps import (
@@ -149,6 +150,7 @@ def test_device_code_older_than_the_new_limit_expires(http: FlaskClient, make: F
 
 
 def test_consent_older_than_the_new_limit_is_asked_again(asking: Flow) -> None:
+    change_rows(asking, Scope, created_at=clock_ago(asking, 4 * 86_400))
     assert "code" in query_of(asking.decide(asking.consent()))
     change_rows(asking, Consent, updated_at=clock_ago(asking, 3 * 86_400))
     assert "code" in query_of(asking.authorize())
@@ -183,6 +185,7 @@ def test_grants_expire_with_the_shortened_consent(asking: Flow) -> None:
 
 
 def test_access_token_does_not_outlive_the_shortened_lifetime(asking: Flow) -> None:
+    change_rows(asking, Scope, created_at=clock_ago(asking, 86_400))
     token = asking.tokens()["refresh_token"]
     set_oauth(asking, {"consent": {"ttl_seconds": 86_400}})
     move(asking.app, allowed_at=-DAY + timedelta(seconds=60))
