@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from uuid import UUID
 
@@ -115,6 +115,16 @@ def require_manageable_user(actor: Actor, user_id: UUID) -> UserSnapshot:
     return user
 
 
+@read
+def can_manage_user(actor: Actor, user_id: UUID) -> bool:
+    """Return whether the actor may manage the user, as ``require_manageable_user`` decides."""
+    try:
+        require_manageable_user(actor, user_id)
+    except Forbidden:
+        return False
+    return True
+
+
 def has_special_role(user: UserSnapshot) -> bool:
     """Return whether a role gives the user permissions that not every member has, in any organization."""
     for organization, role in _list_roles_everywhere(user):
@@ -141,11 +151,7 @@ def require_role_permissions(
 
     Raises Forbidden with the first missing permission.
     """
-    if actor.kind == "system":
-        return
-    missing = missing_permissions(
-        actor.permissions, permissions_of_role(role, organization.settings, is_root=organization.is_root)
-    )
+    missing = _missing_permissions(actor, organization, role)
     if missing:
         raise Forbidden(
             lazy_gettext(
@@ -156,6 +162,18 @@ def require_role_permissions(
             permission=missing[0],
             field=field,
         )
+
+
+def can_manage_role(actor: Actor, organization: OrganizationSnapshot, role: str) -> bool:
+    """Return whether the actor has all permissions of the role, as ``require_role_permissions`` requires."""
+    return not _missing_permissions(actor, organization, role)
+
+
+def _missing_permissions(actor: Actor, organization: OrganizationSnapshot, role: str) -> Sequence[str]:
+    if actor.kind == "system":
+        return ()
+    granted = permissions_of_role(role, organization.settings, is_root=organization.is_root)
+    return missing_permissions(actor.permissions, granted)
 
 
 def _organization_not_found() -> NotFound:
