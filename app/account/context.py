@@ -113,6 +113,7 @@ _NOTICES = {
     "identity-failed": lazy_gettext(
         "Nothing was linked, because the provider couldn't sign you in. Try again."
     ),
+    "identity-withdrawn": lazy_gettext("Nothing was linked, because the provider is no longer available."),
     "identity-not_fresh": lazy_gettext("Nothing was linked, because the provider didn't ask you to sign in."),
     "identity-taken": lazy_gettext("Nothing was linked. This account is already linked to another user."),
     "identity-already_linked": lazy_gettext(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from flask import make_response, redirect, render_template, request
 from werkzeug.wrappers import Response
@@ -29,7 +29,7 @@ from app.operations.sign_in.password_sign_in import SignInRefused, sign_in
 from app.operations.sign_in.provider_metadata import ProviderUnusable
 from app.operations.sign_in.sessions import SessionRecord, end_session
 from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn
-from app.operations.users.provider_sign_in import begin_provider_sign_in
+from app.operations.users.provider_sign_in import INVITATION, begin_provider_sign_in
 from app.operations.users.sign_up import next_registration_step
 from app.rules.authorization.interaction import demands_new_sign_in
 from app.rules.errors import NotFound, OrganizationMoving
@@ -66,6 +66,7 @@ _STATUS = {
     "expired": 400,
     "cancelled": 400,
     "failed": 400,
+    "withdrawn": 404,
     "unavailable": 503,
 }
 
@@ -230,7 +231,7 @@ def begin_with_provider(
     pending: AuthorizationRequestRecord | None,
     parameters: dict[str, str],
 ) -> Response:
-    """Redirect to the identity provider, or show that it can't be reached. ``parameters`` say where that leads."""
+    """Redirect to the identity provider, or show why that is impossible. ``parameters`` say where that leads."""
     sent = pending.sent if pending is not None else {}
     try:
         url = begin_provider_sign_in(
@@ -243,8 +244,10 @@ def begin_with_provider(
             must_be_fresh="reauthenticate" in parameters or demands_new_sign_in(sent),
             selects_account="account" in parameters or "select_account" in sent.get("prompt", "").split(),
         )
-    except ProviderUnusable:
-        return refuse_provider(organization, provider, pending, "unavailable")
+    except (NotFound, ProviderUnusable) as error:
+        # The page with the button may have been opened before the provider was disabled.
+        reason = "withdrawn" if isinstance(error, NotFound) else "unavailable"
+        return refuse_provider(organization, provider, pending, reason, parameters.get(INVITATION))
     return redirect(url, 303)
 
 
@@ -253,8 +256,12 @@ def refuse_provider(
     slug: str,
     pending: AuthorizationRequestRecord | None,
     reason: str,
+    invitation: str | None = None,
 ) -> Response:
-    """Render the sign-in page with the reason why a sign-in with an identity provider failed."""
+    """Show the reason why a sign-in with an identity provider failed: on the sign-in page, or on the invitation's."""
+    if invitation is not None:
+        query = urlencode({"refused": reason, "provider": slug})
+        return redirect(f"/organizations/{organization.slug}/invite/{quote(invitation)}?{query}", 303)
     return sign_in_form(
         organization,
         pending,

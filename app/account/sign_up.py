@@ -155,9 +155,11 @@ def invitation_page(organization: str, token: str) -> Response:
 def _refused_provider(organization: OrganizationSnapshot) -> tuple[str, str] | None:
     """Return why an identity provider did not accept the invitation, and its name, if one was tried."""
     names = {provider.slug: provider.name for provider in list_offered_providers(organization)}
-    name = names.get(request.args.get("provider", ""))
+    reason, name = request.args.get("refused", ""), names.get(request.args.get("provider", ""))
     # Whoever made up a link must not choose what the page says.
-    return (request.args.get("refused", ""), name) if name is not None else None
+    if name is None:
+        return (reason, "") if reason == "withdrawn" else None
+    return reason, name
 
 
 def _find(slug: str, token: str) -> tuple[InvitationRecord, OrganizationSnapshot]:
