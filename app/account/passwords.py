@@ -107,14 +107,23 @@ def reset_password_page(organization: str, token: str) -> Response:
 
 @account_page("/account/password", "GET", "POST")
 def change_password_page(context: AccountContext) -> Response:
-    """Change the password; this signs the user out of other browsers and apps."""
+    """Change the password; this signs the user out of other browsers and apps.
+
+    Who has none sets one by a reset link, which needs their mailbox.
+    """
+    user = context.user
     form = ChangePasswordForm()
     form.new_password.description = password_help(context.organization)
-    if form.validate_on_submit():
+    if user.has_password and form.validate_on_submit():
         known = known_browser(context.organization.id)
         with form.show_errors(InvalidInput, TooManyRequests):
             session_token = change_password(
                 context.actor, form.current_password.data, form.new_password.data, known_cookie=known
             )
             return context.done("/password", "password", token=session_token)
-    return context.render("account/password.html", form=form, user=context.user)
+    return context.render(
+        "account/password.html",
+        form=form,
+        user=user,
+        can_set_password=is_password_recovery_offered(context.organization),
+    )

@@ -19,6 +19,7 @@ from app.operations.sign_in.passkey_registration import (
     remove_passkey,
     rename_passkey,
 )
+from app.operations.users.password_resets import is_password_recovery_offered
 from app.rules.errors import Conflict, DomainError, InvalidInput
 from app.rules.sign_in.browser_names import browser_name
 from app.web.browser_session import known_browser
@@ -97,6 +98,7 @@ def _security_page(context: AccountContext, form: PageForm) -> Response:
         "account/security.html",
         form=form,
         user=context.user,
+        can_set_password=is_password_recovery_offered(context.organization),
         own=factor_enrollment.own_factors(context.actor),
         passkeys=len(list_passkeys(context.actor)),
         can_add_passkey=can_register_passkey(context.actor),
