@@ -173,4 +173,5 @@ def _passkey_page(context: AccountContext, passkey_id: str, form: RenamePasskeyF
     passkey = get_passkey(context.actor, passkey_id)
     if form.name.data is None:
         form.name.data = passkey.name
-    return context.render("account/passkey.html", form=form, passkey=passkey)
+    own = factor_enrollment.own_factors(context.actor)
+    return context.render("account/passkey.html", form=form, passkey=passkey, own=own)

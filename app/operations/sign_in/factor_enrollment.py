@@ -94,12 +94,17 @@ class SecondFactorRequired(Conflict):
 
 
 class OwnFactors(Struct, frozen=True):
-    """The second factors of one's own account. ``allowed`` methods may be set up."""
+    """The second factors of one's own account. ``allowed`` methods may be set up.
+
+    ``has_one`` if there is a single factor. ``must_keep_one`` if the organization requires that one.
+    """
 
     allowed: tuple[str, ...]
     methods: tuple[str, ...]
     app: AuthenticatorAppRecord | None
     codes_left: int
+    has_one: bool
+    must_keep_one: bool
 
 
 @read
@@ -233,11 +238,15 @@ def own_factors(actor: Actor) -> OwnFactors:
     Raises Forbidden unless the actor is a user in their own organization.
     """
     organization, user_id = get_own_account(actor)
+    count = second_factors.count_factors(organization.id, user_id)
+    has_one = count.passkeys + count.has_app == 1
     return OwnFactors(
         allowed_methods(organization.settings),
         find_methods_of_user(organization.id, user_id),
         second_factors.find_authenticator_app(organization.id, user_id),
         second_factors.count_recovery_codes(organization.id, user_id),
+        has_one,
+        has_one and _requires_enrollment(organization, user_id),
     )
 
 
@@ -256,6 +265,12 @@ def remove_authenticator_app(actor: Actor) -> str | None:
     return complete_factor_removal(actor, organization, user_id, TOTP)
 
 
+def _requires_enrollment(organization: OrganizationSnapshot, user_id: UUID) -> bool:
+    """Return whether the organization would require a second factor of the user if they had none."""
+    decision = decide_mfa_of_user(organization, user_id, (), enrolled=())
+    return decision.requirement is MfaRequirement.ENROL
+
+
 @transaction
 def complete_factor_removal(
     actor: Actor, organization: OrganizationSnapshot, user_id: UUID, method: str
@@ -268,7 +283,7 @@ def complete_factor_removal(
     """
     if not find_methods_of_user(organization.id, user_id):
         second_factors.delete_recovery_codes(organization.id, user_id)
-        if decide_mfa_of_user(organization, user_id, ()).requirement is MfaRequirement.ENROL:
+        if _requires_enrollment(organization, user_id):
             raise SecondFactorRequired(
                 lazy_gettext(
                     "%(organization)s requires two-step verification. Set up another method first.",
