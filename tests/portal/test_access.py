@@ -144,10 +144,12 @@ def test_root_administrator_opens_another_organization(make: Any, acme: Any, por
 
 
 def test_chooser_lists_sessions_of_browser(make: Any, ada: Any) -> None:
-    globex = make.organization("globex", name="Globex")
+    named = {"developer": {"name": "Integrator", "permissions": ["organization:read"]}}
+    globex = make.organization("globex", name="Globex", settings={"user_permissions": {"roles": named}})
     make.sign_in(make.user(globex, role="developer"), ada.http)
 
     ada.get("/portal")
+    assert "Administrator" in ada.text and "Integrator" in ada.text, "the roles by their names"
 
     assert "Acme" in ada.text and "Globex" in ada.text
     assert 'href="/portal/globex"' in ada.page.text
