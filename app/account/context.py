@@ -98,7 +98,6 @@ _NOTICES = {
     "removed": lazy_gettext("Access removed. The app was signed out."),
     "ended": lazy_gettext("The browser was signed out."),
     "forgotten": lazy_gettext("Browser removed. We'll email you the next time you sign in there."),
-    "proof": lazy_gettext("We sent you a link. Open it to start using the new email address."),
     "address": lazy_gettext("Your email address is verified."),
     "address-first": lazy_gettext(
         "Your email address is verified. For your security, we signed you out of other browsers and "

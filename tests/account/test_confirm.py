@@ -168,6 +168,7 @@ def test_email_is_changed_by_the_link(
     visitor.get(page)
     assert visitor.post(page, email="nonsense").status_code == 400
     assert visitor.post(page, email=NEW).location == page
+    assert f"We sent a link to <strong>{NEW}</strong>" in visitor.get(page).text, "a typo shows"
     deliver()
     link = box.links()[0].removeprefix("http://localhost")
     assert NEW in visitor.get(link).text and ada.email in visitor.get(page).text
