@@ -192,7 +192,9 @@ class AccountContext(Struct, frozen=True):
             section=next((entry["label"] for entry in navigation if entry["current"]), None),
             person={
                 "id": current_user.session.user_public_id,
-                "label": self.actor.label,
+                "label": current_user.session.user_name or self.actor.label,
+                "detail": self.actor.label if current_user.session.user_name else None,
+                "email": self.actor.label,
                 "sign_out_url": f"/organizations/{self.organization.slug}/logout",
             },
             switch_url="/login",
