@@ -99,7 +99,8 @@ def reset_password_page(organization: str, token: str) -> Response:
                     user_agent=request.headers.get("User-Agent", ""), known_cookie=known_browser(org.id)
                 ),
             )
-            response = redirect_with_notice(org, {**parameters, "reset": "factors" if done.ended else "1"})
+            notice = {**parameters, "reset": "factors" if done.ended else "1"}
+            response = redirect_with_notice(org, notice, reset.email)
             set_known_browser(response, org.id, done.known_cookie)
             return response
     return organization_page("account/reset.html", org, form=form, email=reset.email)

@@ -49,7 +49,7 @@ from app.web.browser_session import (
     set_sign_in,
     sign_in_token,
 )
-from app.web.flash import take_flash
+from app.web.flash import flash, take_flash
 from app.web.headers import page_class
 from app.web.languages import apply_ui_locales, gettext
 from app.web.request_log import request_id
@@ -214,15 +214,18 @@ def sign_out(organization: str) -> Response:
     return response
 
 
-def redirect_with_notice(organization: OrganizationSnapshot, parameters: Mapping[str, str]) -> Response:
-    """Redirect to the sign-in page, which says what was done, as its parameters name it.
+def redirect_with_notice(
+    organization: OrganizationSnapshot, parameters: Mapping[str, str], email: str
+) -> Response:
+    """Redirect to the sign-in page, which says what was done, as its parameters name it, and has the email already.
 
     It does so in a browser in which another user is signed in too, instead of leading to their pages.
     """
     forget_sign_ins()
     another = {"account": "another"} if session_for(organization.id) is not None else {}
     query = urlencode({**another, **parameters})
-    return redirect(f"/organizations/{organization.slug}/login?{query}", 303)
+    response = redirect(f"/organizations/{organization.slug}/login?{query}", 303)
+    return flash(response, {"email": email}, organization_id=None)
 
 
 def begin_with_provider(
@@ -359,8 +362,8 @@ def sign_in_form(
     ``refused_provider`` has the reason and the name of the identity provider.
     """
     registered = next_registration_step(organization) if "registered" in request.args else None
-    registered_email = take_flash(None).get("email") if registered else None
-    form.email.data = form.email.data or registered_email
+    known_email = take_flash(None).get("email")
+    form.email.data = form.email.data or known_email
     return organization_page(
         "account/sign_in.html",
         organization,
@@ -377,7 +380,7 @@ def sign_in_form(
         else None,
         is_reauthentication=is_reauthentication,
         registered=registered,
-        registered_email=registered_email,
+        registered_email=known_email,
         confirmed="confirmed" in request.args,
         reset=request.args.get("reset"),
         ended="ended" in request.args,
