@@ -74,8 +74,8 @@ def remove_app_factor_page(context: AccountContext) -> Response:
         with form.show_errors(Conflict):
             token = factor_enrollment.remove_authenticator_app(context.actor)
             return context.done(_SECURITY, "factor-removed", token=token)
-    own = factor_enrollment.own_factors(context.actor)
-    return context.render("account/factor_remove.html", form=form, own=own)
+    removal = factor_enrollment.describe_factor_removal(context.actor)
+    return context.render("account/factor_remove.html", form=form, removal=removal)
 
 
 @account_page("/account/security/recovery-codes", "GET", "POST")
@@ -173,5 +173,5 @@ def _passkey_page(context: AccountContext, passkey_id: str, form: RenamePasskeyF
     passkey = get_passkey(context.actor, passkey_id)
     if form.name.data is None:
         form.name.data = passkey.name
-    own = factor_enrollment.own_factors(context.actor)
-    return context.render("account/passkey.html", form=form, passkey=passkey, own=own)
+    removal = factor_enrollment.describe_factor_removal(context.actor)
+    return context.render("account/passkey.html", form=form, passkey=passkey, removal=removal)

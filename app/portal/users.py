@@ -8,7 +8,7 @@ from flask import redirect, request
 
 from app.operations.clients.ownership import Owned, count_owned, may_transfer_ownership
 from app.operations.directory.users import UserSnapshot
-from app.operations.sign_in.actor_access import can_manage_user, require_manageable_user
+from app.operations.sign_in.actor_access import may_manage, require_may_manage
 from app.operations.sign_in.identity_providers import find_provider_names
 from app.operations.sign_in.linked_identities import list_user_identities, unlink_user_identity
 from app.operations.store.rows import MAX_LIMIT, PageRequest
@@ -326,7 +326,7 @@ def reject_registration(context: PortalContext, registration_id: str) -> PageRes
 def _get_manageable(context: PortalContext, user_id: str) -> UserRecord:
     """Return the user if the actor may manage them, before a page asks whether to."""
     record = get_user_record(context.actor, user_id)
-    require_manageable_user(context.actor, record.user.id)
+    require_may_manage(context.actor, record.user)
     return record
 
 
@@ -358,8 +358,7 @@ def _user_page(context: PortalContext, user_id: str, error: Conflict | None = No
         groups=list_groups_of_user(context.actor, record.user.id),
         owned=count_owned(context.actor, record.user.id),
         may_transfer=may_transfer_ownership(context.actor),
-        may_manage=context.actor.has_permission("users:write")
-        and can_manage_user(context.actor, record.user.id),
+        may_manage=may_manage(context.actor, record.user),
         sessions=[(session, translate(browser_name(session.user_agent))) for session in sessions],
         factors=list_user_factors(context.actor, user_id),
         identities=list_user_identities(context.actor, user_id),

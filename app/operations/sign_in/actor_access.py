@@ -110,16 +110,22 @@ def require_manageable_user(actor: Actor, user_id: UUID) -> UserSnapshot:
     """
     actor.require("users:write")
     user = get_user(actor.organization_id, user_id)
-    for organization, role in _list_roles_everywhere(user):
-        require_role_permissions(_actor_in(actor, organization), organization, role)
+    require_may_manage(actor, user)
     return user
 
 
 @read
-def can_manage_user(actor: Actor, user_id: UUID) -> bool:
-    """Return whether the actor may manage the user, as ``require_manageable_user`` decides."""
+def require_may_manage(actor: Actor, user: UserSnapshot) -> None:
+    """Require what ``require_manageable_user`` does, of a user whom the caller has read. Raises Forbidden."""
+    actor.require("users:write")
+    for organization, role in _list_roles_everywhere(user):
+        require_role_permissions(_actor_in(actor, organization), organization, role)
+
+
+def may_manage(actor: Actor, user: UserSnapshot) -> bool:
+    """Return whether the actor may manage the user."""
     try:
-        require_manageable_user(actor, user_id)
+        require_may_manage(actor, user)
     except Forbidden:
         return False
     return True

@@ -94,17 +94,19 @@ class SecondFactorRequired(Conflict):
 
 
 class OwnFactors(Struct, frozen=True):
-    """The second factors of one's own account. ``allowed`` methods may be set up.
-
-    ``has_one`` if there is a single factor. ``must_keep_one`` if the organization requires that one.
-    """
+    """The second factors of one's own account. ``allowed`` methods may be set up."""
 
     allowed: tuple[str, ...]
     methods: tuple[str, ...]
     app: AuthenticatorAppRecord | None
     codes_left: int
-    has_one: bool
-    must_keep_one: bool
+
+
+class FactorRemoval(Struct, frozen=True):
+    """What removing a second factor means: whether it ``is_last``, and whether the organization requires it."""
+
+    is_last: bool
+    is_refused: bool
 
 
 @read
@@ -238,16 +240,21 @@ def own_factors(actor: Actor) -> OwnFactors:
     Raises Forbidden unless the actor is a user in their own organization.
     """
     organization, user_id = get_own_account(actor)
-    count = second_factors.count_factors(organization.id, user_id)
-    has_one = count.passkeys + count.has_app == 1
     return OwnFactors(
         allowed_methods(organization.settings),
         find_methods_of_user(organization.id, user_id),
         second_factors.find_authenticator_app(organization.id, user_id),
         second_factors.count_recovery_codes(organization.id, user_id),
-        has_one,
-        has_one and _requires_enrollment(organization, user_id),
     )
+
+
+@read
+def describe_factor_removal(actor: Actor) -> FactorRemoval:
+    """Return what removing one of the actor's own second factors means. Raises Forbidden as ``own_factors``."""
+    organization, user_id = get_own_account(actor)
+    count = second_factors.count_factors(organization.id, user_id)
+    is_last = count.passkeys + count.has_app == 1
+    return FactorRemoval(is_last, is_last and _requires_enrollment(organization, user_id))
 
 
 @transaction
