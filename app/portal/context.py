@@ -309,11 +309,17 @@ def _counts(actor: Actor) -> dict[str, str]:
     return {"/logs": f"{MAX_BADGE}+" if failed > MAX_BADGE else str(failed)} if failed else {}
 
 
+def lists_all_organizations(session: SessionRecord) -> bool:
+    """Return whether the user of the session may open the list of the instance's organizations."""
+    return session.is_root and "organizations:read" in session.permissions
+
+
 def _switcher(organization: OrganizationSnapshot, home: SessionRecord) -> dict[str, Any]:
     """Return the other organizations of this browser, and where to find the rest."""
     others = [session for session in current_sessions() if session.organization_id != organization.id]
-    all_url = "/portal/root/organizations" if home.is_root else "/portal"
-    is_long = home.is_root or len(others) > _MAX_SWITCHER_ENTRIES
+    lists_all = lists_all_organizations(home)
+    all_url = "/portal/root/organizations" if lists_all else "/portal"
+    is_long = lists_all or len(others) > _MAX_SWITCHER_ENTRIES
     return {
         "sessions": others[:_MAX_SWITCHER_ENTRIES],
         "search_url": all_url if is_long else None,

@@ -157,6 +157,14 @@ def test_chooser_lists_sessions_of_browser(make: Any, ada: Any) -> None:
     assert "Globex" in ada.text and "Acme" not in ada.text
 
 
+def test_list_of_all_organizations_is_offered_only_to_who_may_open_it(make: Any, portal_user: Any) -> None:
+    for role, offered in (("auditor", True), ("developer", False)):
+        user = portal_user(make.root(), role)
+        assert (user.get("/portal/root/organizations").status_code == 200) is offered
+        for path in ("/portal/root", "/portal"):
+            assert ('"/portal/root/organizations"' in user.get(path).text) is offered, (role, path)
+
+
 def test_chooser_without_sign_in_redirects_to_sign_in(http: Any) -> None:
     answer = http.get("/portal")
 
