@@ -388,7 +388,7 @@ def sign_in_form(
         verifies_email=own_path(return_parameters().get("next"), "").startswith(
             f"/organizations/{organization.slug}/confirm-address/"
         ),
-        can_register=is_registration_open(organization.settings),
+        can_register=organization.is_active and is_registration_open(organization.settings),
         wants_account=pending is not None and "create" in pending.sent.get("prompt", "").split(),
         password_enabled=organization.settings["authentication"]["password"]["enabled"],
         return_parameters=return_parameters(),
