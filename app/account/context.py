@@ -98,7 +98,6 @@ _NOTICES = {
     "removed": lazy_gettext("Access removed. The app was signed out."),
     "ended": lazy_gettext("The browser was signed out."),
     "forgotten": lazy_gettext("Browser removed. We'll email you the next time you sign in there."),
-    "proof": lazy_gettext("We sent you a link. Open it to start using the new email address."),
     "address": lazy_gettext("Your email address is verified."),
     "address-first": lazy_gettext(
         "Your email address is verified. For your security, we signed you out of other browsers and "
@@ -113,6 +112,7 @@ _NOTICES = {
     "identity-failed": lazy_gettext(
         "Nothing was linked, because the provider couldn't sign you in. Try again."
     ),
+    "identity-withdrawn": lazy_gettext("Nothing was linked, because the provider is no longer available."),
     "identity-not_fresh": lazy_gettext("Nothing was linked, because the provider didn't ask you to sign in."),
     "identity-taken": lazy_gettext("Nothing was linked. This account is already linked to another user."),
     "identity-already_linked": lazy_gettext(
@@ -192,7 +192,9 @@ class AccountContext(Struct, frozen=True):
             section=next((entry["label"] for entry in navigation if entry["current"]), None),
             person={
                 "id": current_user.session.user_public_id,
-                "label": self.actor.label,
+                "label": current_user.session.user_name or self.actor.label,
+                "detail": self.actor.label if current_user.session.user_name else None,
+                "email": self.actor.label,
                 "sign_out_url": f"/organizations/{self.organization.slug}/logout",
             },
             switch_url="/login",

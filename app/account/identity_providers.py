@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote, urlencode
-
 from flask import redirect, request
 from werkzeug.exceptions import MethodNotAllowed
 from werkzeug.wrappers import Response
@@ -34,7 +32,7 @@ from app.operations.users.provider_sign_in import (
     begin_linking,
     complete_provider_sign_in,
 )
-from app.rules.errors import Conflict
+from app.rules.errors import Conflict, NotFound
 from app.web.browser_session import account_actor, anonymous_actor
 from app.web.forms import PageForm
 from app.web.headers import page_class
@@ -78,8 +76,7 @@ def provider_callback(organization: str, provider: str) -> Response:
     if outcome.is_linking and own_actor is not None:
         return _linked(AccountContext(org, own_actor), outcome)
     if invitation is not None and isinstance(outcome.result, ProviderRefused):
-        query = urlencode({"refused": outcome.result.reason, "provider": provider})
-        return redirect(f"/organizations/{org.slug}/invite/{quote(invitation)}?{query}", 303)
+        return refuse_provider(org, provider, None, outcome.result.reason, invitation)
     try:
         pending = pending_request(org)
     except RequestEnded:
@@ -106,6 +103,8 @@ def link_identity_action(context: AccountContext, provider: str) -> Response:
     """Redirect to the identity provider, to link an account there. Requires a recent sign-in."""
     try:
         return redirect(begin_linking(context.actor, provider, current_browser(context.organization)), 303)
+    except NotFound:
+        return context.done(_LIST, "identity-withdrawn")
     except ProviderUnusable:
         return context.done(_LIST, "identity-failed")
 

@@ -99,7 +99,8 @@ def reset_password_page(organization: str, token: str) -> Response:
                     user_agent=request.headers.get("User-Agent", ""), known_cookie=known_browser(org.id)
                 ),
             )
-            response = redirect_with_notice(org, {**parameters, "reset": "factors" if done.ended else "1"})
+            notice = {**parameters, "reset": "factors" if done.ended else "1"}
+            response = redirect_with_notice(org, notice, reset.email)
             set_known_browser(response, org.id, done.known_cookie)
             return response
     return organization_page("account/reset.html", org, form=form, email=reset.email)
@@ -107,14 +108,23 @@ def reset_password_page(organization: str, token: str) -> Response:
 
 @account_page("/account/password", "GET", "POST")
 def change_password_page(context: AccountContext) -> Response:
-    """Change the password; this signs the user out of other browsers and apps."""
+    """Change the password; this signs the user out of other browsers and apps.
+
+    Who has none sets one by a reset link, which needs their mailbox.
+    """
+    user = context.user
     form = ChangePasswordForm()
     form.new_password.description = password_help(context.organization)
-    if form.validate_on_submit():
+    if user.has_password and form.validate_on_submit():
         known = known_browser(context.organization.id)
         with form.show_errors(InvalidInput, TooManyRequests):
             session_token = change_password(
                 context.actor, form.current_password.data, form.new_password.data, known_cookie=known
             )
             return context.done("/password", "password", token=session_token)
-    return context.render("account/password.html", form=form, user=context.user)
+    return context.render(
+        "account/password.html",
+        form=form,
+        user=user,
+        can_set_password=is_password_recovery_offered(context.organization),
+    )

@@ -88,7 +88,7 @@ def email_page(context: AccountContext) -> Response:
     if form.validate_on_submit():
         with form.show_errors(InvalidInput, TooManyRequests, Conflict):
             request_email_verification(context.actor, form.email.data, page_language=page_language())
-            return context.done("/email", "proof")
+            return context.done("/email", sent_to=form.email.data)
     return context.render(
         "account/email.html",
         form=form,

@@ -19,6 +19,7 @@ from app.operations.sign_in.passkey_registration import (
     remove_passkey,
     rename_passkey,
 )
+from app.operations.users.password_resets import is_password_recovery_offered
 from app.rules.errors import Conflict, DomainError, InvalidInput
 from app.rules.sign_in.browser_names import browser_name
 from app.web.browser_session import known_browser
@@ -73,8 +74,8 @@ def remove_app_factor_page(context: AccountContext) -> Response:
         with form.show_errors(Conflict):
             token = factor_enrollment.remove_authenticator_app(context.actor)
             return context.done(_SECURITY, "factor-removed", token=token)
-    own = factor_enrollment.own_factors(context.actor)
-    return context.render("account/factor_remove.html", form=form, own=own)
+    removal = factor_enrollment.describe_factor_removal(context.actor)
+    return context.render("account/factor_remove.html", form=form, removal=removal)
 
 
 @account_page("/account/security/recovery-codes", "GET", "POST")
@@ -97,6 +98,7 @@ def _security_page(context: AccountContext, form: PageForm) -> Response:
         "account/security.html",
         form=form,
         user=context.user,
+        can_set_password=is_password_recovery_offered(context.organization),
         own=factor_enrollment.own_factors(context.actor),
         passkeys=len(list_passkeys(context.actor)),
         can_add_passkey=can_register_passkey(context.actor),
@@ -171,4 +173,5 @@ def _passkey_page(context: AccountContext, passkey_id: str, form: RenamePasskeyF
     passkey = get_passkey(context.actor, passkey_id)
     if form.name.data is None:
         form.name.data = passkey.name
-    return context.render("account/passkey.html", form=form, passkey=passkey)
+    removal = factor_enrollment.describe_factor_removal(context.actor)
+    return context.render("account/passkey.html", form=form, passkey=passkey, removal=removal)

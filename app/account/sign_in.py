@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from flask import make_response, redirect, render_template, request
 from werkzeug.wrappers import Response
@@ -29,7 +29,7 @@ from app.operations.sign_in.password_sign_in import SignInRefused, sign_in
 from app.operations.sign_in.provider_metadata import ProviderUnusable
 from app.operations.sign_in.sessions import SessionRecord, end_session
 from app.operations.sign_in.sign_in import Browser, SecondStepRequired, SignedIn
-from app.operations.users.provider_sign_in import begin_provider_sign_in
+from app.operations.users.provider_sign_in import INVITATION, begin_provider_sign_in
 from app.operations.users.sign_up import next_registration_step
 from app.rules.authorization.interaction import demands_new_sign_in
 from app.rules.errors import NotFound, OrganizationMoving
@@ -49,7 +49,7 @@ from app.web.browser_session import (
     set_sign_in,
     sign_in_token,
 )
-from app.web.flash import take_flash
+from app.web.flash import flash, take_flash
 from app.web.headers import page_class
 from app.web.languages import apply_ui_locales, gettext
 from app.web.request_log import request_id
@@ -66,6 +66,7 @@ _STATUS = {
     "expired": 400,
     "cancelled": 400,
     "failed": 400,
+    "withdrawn": 404,
     "unavailable": 503,
 }
 
@@ -213,15 +214,18 @@ def sign_out(organization: str) -> Response:
     return response
 
 
-def redirect_with_notice(organization: OrganizationSnapshot, parameters: Mapping[str, str]) -> Response:
-    """Redirect to the sign-in page, which says what was done, as its parameters name it.
+def redirect_with_notice(
+    organization: OrganizationSnapshot, parameters: Mapping[str, str], email: str
+) -> Response:
+    """Redirect to the sign-in page, which says what was done, as its parameters name it, and has the email already.
 
     It does so in a browser in which another user is signed in too, instead of leading to their pages.
     """
     forget_sign_ins()
     another = {"account": "another"} if session_for(organization.id) is not None else {}
     query = urlencode({**another, **parameters})
-    return redirect(f"/organizations/{organization.slug}/login?{query}", 303)
+    response = redirect(f"/organizations/{organization.slug}/login?{query}", 303)
+    return flash(response, {"email": email}, organization_id=None)
 
 
 def begin_with_provider(
@@ -230,7 +234,7 @@ def begin_with_provider(
     pending: AuthorizationRequestRecord | None,
     parameters: dict[str, str],
 ) -> Response:
-    """Redirect to the identity provider, or show that it can't be reached. ``parameters`` say where that leads."""
+    """Redirect to the identity provider, or show why that is impossible. ``parameters`` say where that leads."""
     sent = pending.sent if pending is not None else {}
     try:
         url = begin_provider_sign_in(
@@ -244,8 +248,10 @@ def begin_with_provider(
             or (pending is not None and demands_new_sign_in(sent, pending.client.document)),
             selects_account="account" in parameters or "select_account" in sent.get("prompt", "").split(),
         )
-    except ProviderUnusable:
-        return refuse_provider(organization, provider, pending, "unavailable")
+    except (NotFound, ProviderUnusable) as error:
+        # The page with the button may have been opened before the provider was disabled.
+        reason = "withdrawn" if isinstance(error, NotFound) else "unavailable"
+        return refuse_provider(organization, provider, pending, reason, parameters.get(INVITATION))
     return redirect(url, 303)
 
 
@@ -254,8 +260,12 @@ def refuse_provider(
     slug: str,
     pending: AuthorizationRequestRecord | None,
     reason: str,
+    invitation: str | None = None,
 ) -> Response:
-    """Render the sign-in page with the reason why a sign-in with an identity provider failed."""
+    """Show the reason why a sign-in with an identity provider failed: on the sign-in page, or on the invitation's."""
+    if invitation is not None:
+        query = urlencode({"refused": reason, "provider": slug})
+        return redirect(f"/organizations/{organization.slug}/invite/{quote(invitation)}?{query}", 303)
     return sign_in_form(
         organization,
         pending,
@@ -353,8 +363,8 @@ def sign_in_form(
     ``refused_provider`` has the reason and the name of the identity provider.
     """
     registered = next_registration_step(organization) if "registered" in request.args else None
-    registered_email = take_flash(None).get("email") if registered else None
-    form.email.data = form.email.data or registered_email
+    known_email = take_flash(None).get("email")
+    form.email.data = form.email.data or known_email
     return organization_page(
         "account/sign_in.html",
         organization,
@@ -371,7 +381,7 @@ def sign_in_form(
         else None,
         is_reauthentication=is_reauthentication,
         registered=registered,
-        registered_email=registered_email,
+        registered_email=known_email,
         confirmed="confirmed" in request.args,
         reset=request.args.get("reset"),
         ended="ended" in request.args,
@@ -379,7 +389,7 @@ def sign_in_form(
         verifies_email=own_path(return_parameters().get("next"), "").startswith(
             f"/organizations/{organization.slug}/confirm-address/"
         ),
-        can_register=is_registration_open(organization.settings),
+        can_register=organization.is_active and is_registration_open(organization.settings),
         wants_account=pending is not None and "create" in pending.sent.get("prompt", "").split(),
         password_enabled=organization.settings["authentication"]["password"]["enabled"],
         return_parameters=return_parameters(),

@@ -40,7 +40,6 @@ from app.rules.errors import Conflict, InvalidInput, TooManyRequests
 from app.rules.sign_in.passkeys import InvalidPasskeyResponse
 from app.rules.users.profile import are_passwords_enabled
 from app.web.browser_session import anonymous_actor
-from app.web.flash import flash
 from app.web.headers import page_class
 from app.web.languages import page_language
 from app.web.request_log import request_id
@@ -71,8 +70,9 @@ def sign_up_page(organization: str) -> Response:
                 page_language=page_language(),
                 authorization_request=request.values["request"] if pending is not None else None,
             )
-            answer = redirect_with_notice(org, {**return_parameters(), "registered": "1"})
-            return flash(answer, {"email": form.email.data}, organization_id=None)
+            return redirect_with_notice(
+                org, {**return_parameters(), "registered": "1"}, form.email.data or ""
+            )
     return organization_page(
         "account/sign_up.html",
         org,
@@ -101,7 +101,7 @@ def confirm_registration_page(organization: str, token: str) -> Response:
             confirm_registration(
                 org, token, form.password.data, ip_address=request.remote_addr, request_id=request_id()
             )
-            return redirect_with_notice(org, {**parameters, "confirmed": "1"})
+            return redirect_with_notice(org, {**parameters, "confirmed": "1"}, registration.email)
     return organization_page("account/confirm.html", org, form=form, email=registration.email)
 
 
@@ -155,9 +155,11 @@ def invitation_page(organization: str, token: str) -> Response:
 def _refused_provider(organization: OrganizationSnapshot) -> tuple[str, str] | None:
     """Return why an identity provider did not accept the invitation, and its name, if one was tried."""
     names = {provider.slug: provider.name for provider in list_offered_providers(organization)}
-    name = names.get(request.args.get("provider", ""))
+    reason, name = request.args.get("refused", ""), names.get(request.args.get("provider", ""))
     # Whoever made up a link must not choose what the page says.
-    return (request.args.get("refused", ""), name) if name is not None else None
+    if name is None:
+        return (reason, "") if reason == "withdrawn" else None
+    return reason, name
 
 
 def _find(slug: str, token: str) -> tuple[InvitationRecord, OrganizationSnapshot]:

@@ -8,6 +8,7 @@ from wtforms import BooleanField, SelectField, StringField, SubmitField
 from wtforms.validators import InputRequired, Length
 
 from app.operations.organizations.settings import SettingsRecord, get_settings, update_settings
+from app.operations.sign_in.actor_access import require_may_manage
 from app.operations.users.user_changes import update_user
 from app.operations.users.users import get_user_record
 from app.portal.context import PageResponse, PortalContext, portal_page
@@ -139,8 +140,8 @@ def attribute_page(context: PortalContext, key: str) -> PageResponse:
 @portal_page("/users/<user_id>/attributes", "GET", "POST")
 def user_attributes(context: PortalContext, user_id: str) -> PageResponse:
     """Show and change the attributes of a user."""
-    context.actor.require("users:write")
     record = get_user_record(context.actor, user_id)
+    require_may_manage(context.actor, record.user)
     defined = attributes_of(context.organization.settings)
     form = with_attributes(UserAttributesForm, defined)(
         data={"version": record.user.version, **attribute_data(defined, record.attributes)}

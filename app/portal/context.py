@@ -14,7 +14,7 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from app.config import VERSION
 from app.operations.audit.failure_groups import MAX_BADGE, count_recent_failures
-from app.operations.directory.lookups import get_organization_by_slug
+from app.operations.directory.lookups import get_organization_by_id, get_organization_by_slug
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.mail import emails
 from app.operations.sign_in.reauthentication import FreshSignInRequired, is_sign_in_fresh
@@ -24,7 +24,7 @@ from app.portal.charts import meter, sparkline
 from app.portal.navigation import navigation, settings_navigation
 from app.portal.notices import NOTICES, NOTIFIED
 from app.rules.actor import Actor
-from app.rules.directory.permissions import BUILT_IN_ROLES, effective_roles
+from app.rules.directory.permissions import effective_roles
 from app.rules.errors import Conflict, DomainError, Forbidden, NotFound, TooManyRequests
 from app.rules.fields import has_invisible_character
 from app.rules.filters import MAX_LENGTH
@@ -285,9 +285,7 @@ def layout_variables(organization: OrganizationSnapshot | None, actor: Actor | N
         "person": {
             "id": home.user_public_id,
             "label": home.user_name or actor.label,
-            "detail": " · ".join(
-                [*_role_names(organization, home), *([actor.label] if home.user_name else [])]
-            ),
+            "detail": " · ".join([*role_names(home), *([actor.label] if home.user_name else [])]),
             "account_url": f"/organizations/{home.organization_slug}/account",
             "sign_out_url": f"/organizations/{home.organization_slug}/logout",
         }
@@ -300,9 +298,10 @@ def layout_variables(organization: OrganizationSnapshot | None, actor: Actor | N
     }
 
 
-def _role_names(organization: OrganizationSnapshot | None, home: SessionRecord) -> list[str]:
-    known = effective_roles(organization.settings) if organization else BUILT_IN_ROLES
-    return [translate(known[role].name) if role in known else role for role in home.roles]
+def role_names(session: SessionRecord) -> list[str]:
+    """Return the names of the user's roles in the organization of the session."""
+    known = effective_roles(get_organization_by_id(session.organization_id, fresh=False).settings)
+    return [translate(known[role].name) if role in known else role for role in session.roles]
 
 
 def _counts(actor: Actor) -> dict[str, str]:
@@ -310,11 +309,17 @@ def _counts(actor: Actor) -> dict[str, str]:
     return {"/logs": f"{MAX_BADGE}+" if failed > MAX_BADGE else str(failed)} if failed else {}
 
 
+def lists_all_organizations(session: SessionRecord) -> bool:
+    """Return whether the user of the session may open the list of the instance's organizations."""
+    return session.is_root and "organizations:read" in session.permissions
+
+
 def _switcher(organization: OrganizationSnapshot, home: SessionRecord) -> dict[str, Any]:
     """Return the other organizations of this browser, and where to find the rest."""
     others = [session for session in current_sessions() if session.organization_id != organization.id]
-    all_url = "/portal/root/organizations" if home.is_root else "/portal"
-    is_long = home.is_root or len(others) > _MAX_SWITCHER_ENTRIES
+    lists_all = lists_all_organizations(home)
+    all_url = "/portal/root/organizations" if lists_all else "/portal"
+    is_long = lists_all or len(others) > _MAX_SWITCHER_ENTRIES
     return {
         "sessions": others[:_MAX_SWITCHER_ENTRIES],
         "search_url": all_url if is_long else None,

@@ -14,7 +14,15 @@ from app.operations.maintenance.instance_overview import get_instance_overview, 
 from app.operations.organizations.overview import get_overview
 from app.operations.store.rows import PageRequest
 from app.operations.users.registrations import count_registrations
-from app.portal.context import PageResponse, PortalContext, portal, portal_page, search_query
+from app.portal.context import (
+    PageResponse,
+    PortalContext,
+    lists_all_organizations,
+    portal,
+    portal_page,
+    role_names,
+    search_query,
+)
 from app.portal.labels import AUDIT_ACTIONS, CLIENT_TYPE_LABELS
 from app.portal.navigation import first_page
 from app.portal.traffic import PERIODS, traffic_chart
@@ -59,9 +67,10 @@ def choose_organization() -> PageResponse:
             or wanted in session.organization_slug
             or wanted in session.user_email.casefold()
         ],
+        role_names=role_names,
         query=query,
         is_searchable=len(sessions) >= _MIN_SESSIONS_FOR_SEARCH,
-        is_instance_admin=any(session.is_root and session.permissions for session in sessions),
+        is_instance_admin=any(map(lists_all_organizations, sessions)),
     )
 
 

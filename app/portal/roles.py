@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from flask import request
@@ -24,6 +25,7 @@ from app.operations.organizations.roles import (
     list_roles,
     update_role,
 )
+from app.operations.sign_in.actor_access import can_manage_role, require_role_permissions
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store.rows import MAX_LIMIT, PageRequest
 from app.operations.users.invitations import (
@@ -278,6 +280,7 @@ def administrators(context: PortalContext) -> PageResponse:
         "portal/administrators/list.html",
         page=page,
         roles=effective_roles(context.organization.settings),
+        may_remove=partial(can_manage_role, context.actor, context.organization),
         invitations=list_invitations(context.actor, slug, PageRequest(MAX_LIMIT), of_members=False).items,
         **(_matrix(context) if context.actor.has_permission("roles:read") else {"matrix": ()}),
     )
@@ -354,6 +357,7 @@ def remove(context: PortalContext, admin_id: str) -> PageResponse:
     context.actor.require("admins:write")
     slug = context.organization.slug
     admin = get_administrator(context.actor, slug, admin_id)
+    require_role_permissions(context.actor, context.organization, admin.role)
     is_self = admin.user_id == context.actor.user_id
     roles = effective_roles(context.organization.settings)
     role = translate(roles[admin.role].name) if admin.role in roles else admin.role

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from flask import request
@@ -20,7 +21,7 @@ from app.portal.context import Confirmation, PageResponse, PortalContext, portal
 from app.rules.errors import InvalidInput
 from app.rules.tokens.revocation import CLIENT, CREDENTIAL, GRANT, ORGANIZATION, SESSION, USER, WITH_SESSIONS
 from app.web.forms import PageForm, plain_text_field
-from app.web.languages import counted, gettext, lazy_gettext
+from app.web.languages import counted, gettext, lazy_gettext, page_time_zone
 
 # What a bulk revocation is about: its name, and the question of the preview.
 _KINDS = {
@@ -41,7 +42,8 @@ class BulkRevocationForm(PageForm):
     credential_id = HiddenField()
     user_id = HiddenField()
     issued_before = StringField(
-        lazy_gettext("Issued before (UTC)"),
+        # With the time zone of the page.
+        "",
         widget=DateTimeLocalInput(),
         description=lazy_gettext(
             "Leave empty to use the current time. An earlier time revokes only tokens issued before it."
@@ -65,7 +67,7 @@ class BulkRevocationForm(PageForm):
     def order(self) -> dict[str, Any]:
         """Return the whole order as the operation takes it."""
         order = self.selection() | {
-            "issued_before": f"{self.issued_before.data}Z" if self.issued_before.data else None,
+            "issued_before": _in_page_zone(self.issued_before.data) if self.issued_before.data else None,
             "reason": self.reason.data or None,
         }
         if not self.client_id.data and not self.credential_id.data:
@@ -215,6 +217,7 @@ def new_revocation(context: PortalContext) -> PageResponse:
     except InvalidInput as error:
         form.add_errors(error)
         preview = _preview(context, selection)
+    form.issued_before.label.text = gettext("Issued before (%(zone)s)", zone=page_time_zone())
     receipt = preview.receipt
     is_everything = receipt.kind == ORGANIZATION
     form.include_sessions.data = receipt.sessions
@@ -233,6 +236,18 @@ def new_revocation(context: PortalContext) -> PageResponse:
         question=_KINDS[receipt.kind][1],
         back=_back_url(context, selection),
     )
+
+
+def _in_page_zone(local: str) -> str:
+    """Return a time without an offset with that of the zone in which pages show times.
+
+    In an hour that clocks repeat, it is the later time, with which more tokens are revoked.
+    """
+    try:
+        time = datetime.fromisoformat(local)
+    except ValueError:
+        return local
+    return time.replace(tzinfo=time.tzinfo or page_time_zone(), fold=1).isoformat()
 
 
 def _preview(context: PortalContext, order: dict[str, Any]) -> BulkRevocation:

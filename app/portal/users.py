@@ -8,6 +8,7 @@ from flask import redirect, request
 
 from app.operations.clients.ownership import Owned, count_owned, may_transfer_ownership
 from app.operations.directory.users import UserSnapshot
+from app.operations.sign_in.actor_access import may_manage, require_may_manage
 from app.operations.sign_in.identity_providers import find_provider_names
 from app.operations.sign_in.linked_identities import list_user_identities, unlink_user_identity
 from app.operations.store.rows import MAX_LIMIT, PageRequest
@@ -28,7 +29,7 @@ from app.operations.users.user_changes import (
     list_user_sessions,
     update_user,
 )
-from app.operations.users.users import get_user_record, list_users
+from app.operations.users.users import UserRecord, get_user_record, list_users
 from app.portal.attributes import shown_attributes
 from app.portal.context import Confirmation, PageResponse, PortalContext, Undo, portal_page, search_query
 from app.rules.directory.attributes import attributes_of
@@ -94,8 +95,7 @@ def user(context: PortalContext, user_id: str) -> PageResponse:
 @portal_page("/users/<user_id>/disable", "GET", "POST")
 def disable_user(context: PortalContext, user_id: str) -> PageResponse:
     """Confirm, then disable the account and sign the user out everywhere."""
-    context.actor.require("users:write")
-    user = get_user_record(context.actor, user_id).user
+    user = _get_manageable(context, user_id).user
     impact = (
         gettext(
             "%(email)s can no longer sign in. %(sessions)s will end.",
@@ -134,8 +134,7 @@ def enable_user(context: PortalContext, user_id: str) -> PageResponse:
 @portal_page("/users/<user_id>/sign-out", "GET", "POST")
 def sign_out_user(context: PortalContext, user_id: str) -> PageResponse:
     """Confirm, then end all sessions of the user."""
-    context.actor.require("users:write")
-    user = get_user_record(context.actor, user_id).user
+    user = _get_manageable(context, user_id).user
     impact = (
         gettext(
             "%(sessions)s will end. Apps that support it are told.",
@@ -155,8 +154,7 @@ def sign_out_user(context: PortalContext, user_id: str) -> PageResponse:
 @portal_page("/users/<user_id>/sessions/<session_id>/end", "GET", "POST")
 def end_one_user_session(context: PortalContext, user_id: str, session_id: str) -> PageResponse:
     """Confirm, then end one session of the user."""
-    context.actor.require("users:write")
-    user = get_user_record(context.actor, user_id).user
+    user = _get_manageable(context, user_id).user
     sessions = list_user_sessions(context.actor, user_id)
     found = next((each for each in sessions if each.public_id == session_id), None)
     if found is None and request.method == "GET":
@@ -188,8 +186,7 @@ def reset_user_password(context: PortalContext, user_id: str) -> PageResponse:
 
     One's own link requires a fresh sign-in, which leads back to the user's page.
     """
-    context.actor.require("users:write")
-    found = get_user_record(context.actor, user_id).user
+    found = _get_manageable(context, user_id).user
     if request.method != "POST":
         return redirect(context.url(f"/users/{user_id}"), 303)
     try:
@@ -204,8 +201,7 @@ def reset_user_password(context: PortalContext, user_id: str) -> PageResponse:
 @portal_page("/users/<user_id>/delete", "GET", "POST")
 def delete_user_page(context: PortalContext, user_id: str) -> PageResponse:
     """Show the impact, and delete the user once the email is typed. Requires a fresh sign-in."""
-    context.actor.require("users:write")
-    record = get_user_record(context.actor, user_id)
+    record = _get_manageable(context, user_id)
     user = record.user
     form = TypedConfirmationForm()
     if form.is_confirmed(user.email):
@@ -243,8 +239,7 @@ def delete_user_page(context: PortalContext, user_id: str) -> PageResponse:
 @portal_page("/users/<user_id>/second-factors/reset", "GET", "POST")
 def reset_second_factors(context: PortalContext, user_id: str) -> PageResponse:
     """Confirm and remove all second factors of the user. Requires a fresh sign-in."""
-    context.actor.require("users:write")
-    record = get_user_record(context.actor, user_id)
+    record = _get_manageable(context, user_id)
     factors = list_user_factors(context.actor, user_id)
     methods = counted(len(factors.factors), "verification method")
     impact = (
@@ -278,8 +273,7 @@ def reset_second_factors(context: PortalContext, user_id: str) -> PageResponse:
 @portal_page("/users/<user_id>/linked-identities/<identity_id>/unlink", "GET", "POST")
 def unlink_identity(context: PortalContext, user_id: str, identity_id: str) -> PageResponse:
     """Confirm and unlink an account at an identity provider. Requires a fresh sign-in."""
-    context.actor.require("users:write")
-    user = get_user_record(context.actor, user_id).user
+    user = _get_manageable(context, user_id).user
     identities = list_user_identities(context.actor, user_id)
     found = next((each for each in identities if each.public_id == identity_id), None)
     if found is None:
@@ -329,6 +323,13 @@ def reject_registration(context: PortalContext, registration_id: str) -> PageRes
     return context.done("/registrations", "registration-rejected")
 
 
+def _get_manageable(context: PortalContext, user_id: str) -> UserRecord:
+    """Return the user if the actor may manage them, before a page asks whether to."""
+    record = get_user_record(context.actor, user_id)
+    require_may_manage(context.actor, record.user)
+    return record
+
+
 def _count_sessions(context: PortalContext, user_id: str) -> str:
     return counted(len(list_user_sessions(context.actor, user_id)), "session")
 
@@ -357,6 +358,7 @@ def _user_page(context: PortalContext, user_id: str, error: Conflict | None = No
         groups=list_groups_of_user(context.actor, record.user.id),
         owned=count_owned(context.actor, record.user.id),
         may_transfer=may_transfer_ownership(context.actor),
+        may_manage=may_manage(context.actor, record.user),
         sessions=[(session, translate(browser_name(session.user_agent))) for session in sessions],
         factors=list_user_factors(context.actor, user_id),
         identities=list_user_identities(context.actor, user_id),

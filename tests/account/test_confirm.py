@@ -62,7 +62,8 @@ def test_registration_with_confirmation_creates_an_account(
     assert wrong.status_code == 400 and "Incorrect password" in wrong.text
     right = visitor.post(path, password=PASSWORD)
     assert right.location == f"/organizations/{open_to_all.slug}/login?confirmed=1"
-    assert 'id="confirmed"' in visitor.get(right.location).text
+    page = visitor.get(right.location).text
+    assert 'id="confirmed"' in page and f'value="{NEW}"' in page
     assert visitor.get(path).status_code == 409
     assert sign_in(visitor, open_to_all).status_code == 303
 
@@ -168,6 +169,7 @@ def test_email_is_changed_by_the_link(
     visitor.get(page)
     assert visitor.post(page, email="nonsense").status_code == 400
     assert visitor.post(page, email=NEW).location == page
+    assert f"We sent a link to <strong>{NEW}</strong>" in visitor.get(page).text, "a typo shows"
     deliver()
     link = box.links()[0].removeprefix("http://localhost")
     assert NEW in visitor.get(link).text and ada.email in visitor.get(page).text

@@ -60,6 +60,12 @@ def test_first_sign_in_creates_user_and_later_ones_find_them(provider: Provider,
     assert started == [{"methods": ["fed"], "provider": provider.record.public_id}] * 2
     (registered,) = [row for row in events if row.action == "user.registered"]
     assert registered.address == "127.0.0.1" and registered.request_id
+    activity = visitor.get(f"/organizations/{provider.acme.slug}/account/activity").text
+    assert "The account was created" in activity and "Not by you" not in activity
+    assert "was linked" in activity
+    # There is no password to change, so nothing asks for it.
+    password = visitor.get(f"/organizations/{provider.acme.slug}/account/password").text
+    assert "You sign in without a password" in password and 'id="current_password"' not in password
 
 
 def test_answer_returns_to_the_page_that_asked(provider: Provider, visitor: Visitor) -> None:

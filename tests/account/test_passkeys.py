@@ -159,6 +159,6 @@ def test_invalid_passkey_name_is_explained(ada: Ada) -> None:
     page = ada.visitor.get(ada.list)
     path = re.search(r"/account/security/passkeys/pky_\w+", page.text)
     assert path is not None
-    ada.visitor.get(ada.home + path[0])
+    assert "Your recovery codes will stop working." in ada.visitor.get(ada.home + path[0]).text
     refused = ada.visitor.post(ada.home + path[0], name="x" * 61)
     assert refused.status_code == 400 and "Use at most 60 characters." in refused.text

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from datetime import timedelta
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
+from flask import Flask
 
 from app.models.audit import AuditEvent
 from app.models.identity_provider import LinkedIdentity
@@ -19,8 +21,10 @@ from app.operations.sign_in.identity_providers import (
 )
 from app.operations.sign_in.sessions import end_sessions_of_user
 from app.operations.store import clock
+from app.operations.users.invitations import create_invitation
 from tests.account.conftest import Visitor
 from tests.account.providers import Provider, refusal
+from tests.account.test_second_step import REDIRECT_URI, request_of
 from tests.support.https_server import Response
 from tests.support.identity_provider import CLIENT_SECRET
 from tests.support.signer import new_key
@@ -283,3 +287,37 @@ def test_email_of_the_userinfo_endpoint_counts(provider: Provider, visitor: Visi
     provider.fake.userinfo["sub"] = provider.fake.claims["sub"] = "two"
     provider.fake.userinfo["sub"] = "another"
     assert provider.sign_in(Visitor(provider.app)).status_code == 400
+
+
+def test_provider_that_is_disabled_meanwhile_leads_back_to_the_other_ways(
+    provider: Provider, visitor: Visitor, make: Any, app: Flask
+) -> None:
+    """Before the button is pressed, at the provider, with an invitation and while linking an account."""
+    client = make.client(provider.acme, redirect_uris=[REDIRECT_URI])
+    page = visitor.http.get("/oauth/authorize", query_string=request_of(client)).location
+    asked = dict(parse_qsl(urlsplit(page).query))
+    with app.app_context():
+        link = create_invitation(provider.admin, provider.acme.slug, email="bob@acme.example").link
+    home, token = f"/organizations/{provider.acme.slug}", str(link).rpartition("/")[2]
+    invited = provider.begin(visitor, invitation=token)
+    answer = provider.fake.authorize(provider.begin(visitor, **asked))
+    linking = Visitor(app)
+    linking.sign_in(make.user(provider.acme))
+    linking.get(f"{home}/account/security/identities")
+    linked = linking.post(f"{home}/account/security/identities/link/example").location
+    linking.get(f"{home}/account/security/identities")
+    provider.change(status="disabled")
+    for page in (provider.come_back(visitor, answer), visitor.post(f"{home}/login/with/example", **asked)):
+        assert page.status_code == 404 and "no longer available" in refusal(page)
+        assert f'name="request" value="{asked["request"]}"' in page.text and 'id="password"' in page.text
+    found = [provider.come_back(visitor, provider.fake.authorize(invited)).location]
+    visitor.get(f"{home}/login")
+    found.append(visitor.post(f"{home}/login/with/example", invitation=token).location)
+    for location in found:
+        assert urlsplit(location).path.endswith(token), location
+        assert "no longer available" in refusal(visitor.get(location))
+    linking.post(f"{home}/account/security/identities/link/example")
+    assert "no longer available" in linking.get(f"{home}/account/security/identities").text
+    provider.come_back(linking, provider.fake.authorize(linked))
+    assert "no longer available" in linking.get(f"{home}/account/security/identities").text
+    assert Visitor(app).http.get(f"{home}/login/with/example/callback").status_code == 404

@@ -11,7 +11,7 @@ from flask import Flask
 from app.models.session import Session
 from app.operations.store import clock
 from tests.account.conftest import Visitor
-from tests.account.test_second_step import World, from_the_sign_in_page, verify
+from tests.account.test_second_step import World, demand, from_the_sign_in_page, verify
 from tests.support.authenticator import Authenticator, set_rows
 
 
@@ -62,7 +62,12 @@ def test_authenticator_app_is_added_and_removed(world: World, bob: Any, visitor:
     assert "<li><code>" in renewed.text and not set(codes) & set(
         re.findall(r"<li><code>([^<]+)</code>", renewed.text)
     )
-    visitor.get(f"{world.home}/account/security/app/remove")
+    demand(world, "required", 0)
+    kept = visitor.get(f"{world.home}/account/security/app/remove").text
+    assert 'id="must-keep"' in kept and 'id="app-remove-confirm"' not in kept
+    demand(world, "optional", 0)
+    asked = visitor.get(f"{world.home}/account/security/app/remove").text
+    assert "You will sign in without two-step verification." in asked and "codes will stop working" in asked
     gone = visitor.post(f"{world.home}/account/security/app/remove")
     assert gone.location == f"{world.home}/account/security"
     assert 'id="app-add"' in visitor.get(gone.location).text

@@ -160,15 +160,21 @@ def test_sign_in_at_a_suspended_organization_is_refused(
     make: Any, visitor: Visitor, acme: Any, ada: Any
 ) -> None:
     from app.operations.organizations.organizations import update_organization
+    from app.operations.organizations.settings import update_settings
 
     root = make.root()
     with visitor.http.application.app_context():
+        open_now = {"authentication": {"registration": {"mode": "open"}}}
+        update_settings(make.actor(acme), acme.slug, open_now)
         update_organization(make.actor(root), acme.slug, {"status": "suspended"})
     path = f"/organizations/{acme.slug}/login"
-    assert "is suspended" in refusal_of(visitor.get(path))
+    page = visitor.get(path)
+    assert "is suspended" in refusal_of(page) and 'id="register-link"' not in page.text
     answer = visitor.post(path, email=ada.email, password=PASSWORD)
     assert (answer.status_code, "is suspended" in refusal_of(answer)) == (403, True)
     assert visitor.cookie(make.cookie_name(acme)) is None
+    page = visitor.get(f"/organizations/{acme.slug}/register")
+    assert page.status_code == 403 and "is suspended" in page.text
 
 
 def test_start_page_redirects_to_setup_or_portal(make: Any, visitor: Visitor) -> None:

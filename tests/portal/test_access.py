@@ -144,15 +144,25 @@ def test_root_administrator_opens_another_organization(make: Any, acme: Any, por
 
 
 def test_chooser_lists_sessions_of_browser(make: Any, ada: Any) -> None:
-    globex = make.organization("globex", name="Globex")
+    named = {"developer": {"name": "Integrator", "permissions": ["organization:read"]}}
+    globex = make.organization("globex", name="Globex", settings={"user_permissions": {"roles": named}})
     make.sign_in(make.user(globex, role="developer"), ada.http)
 
     ada.get("/portal")
+    assert "Administrator" in ada.text and "Integrator" in ada.text, "the roles by their names"
 
     assert "Acme" in ada.text and "Globex" in ada.text
     assert 'href="/portal/globex"' in ada.page.text
     ada.get("/portal?q=glo")
     assert "Globex" in ada.text and "Acme" not in ada.text
+
+
+def test_list_of_all_organizations_is_offered_only_to_who_may_open_it(make: Any, portal_user: Any) -> None:
+    for role, offered in (("auditor", True), ("developer", False)):
+        user = portal_user(make.root(), role)
+        assert (user.get("/portal/root/organizations").status_code == 200) is offered
+        for path in ("/portal/root", "/portal"):
+            assert ('"/portal/root/organizations"' in user.get(path).text) is offered, (role, path)
 
 
 def test_chooser_without_sign_in_redirects_to_sign_in(http: Any) -> None:

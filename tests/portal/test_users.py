@@ -111,6 +111,25 @@ def test_auditor_sees_user_without_buttons(acme: Any, bob: Any, portal_user: Cal
     assert developer.get("/users").status_code == 403 and "/users" not in developer.get("/clients").text
 
 
+def test_pages_do_not_offer_what_the_permissions_of_another_user_forbid(
+    ada: Any, acme: Any, bob: Any, portal_user: Callable[..., Any]
+) -> None:
+    """A help desk may manage members, but not administrators: no button leads to a page that says no."""
+    desk = ["organization:read", "users:read", "users:write", "admins:read", "admins:write", "roles:read"]
+    ada.submit("/settings/permissions/new", key="desk", name="Desk", permissions=desk)
+    desk_user = portal_user(acme, "desk")
+    offered = [f"/{path}" for path in ("reset", "disable", "sign-out", "delete")]
+    member, administrator = f"/users/{bob.public_id}", f"/users/{ada.user.public_id}"
+    assert all(f"{member}{path}" in desk_user.get(member).text for path in offered[:2])
+    page = desk_user.get(administrator).text
+    assert not any(f"{administrator}{path}" in page for path in offered) and "not-manageable" in page
+    for path in (*offered[1:], "/attributes", "/second-factors/reset"):
+        assert desk_user.get(f"{administrator}{path}").status_code == 403, path
+    team = desk_user.get("/administrators").text
+    removable = re.findall(r'aria-label="Remove ([^"]+)"', team)
+    assert ada.user.email in team and removable == [desk_user.user.email]
+
+
 def test_times_are_in_the_time_zone_of_the_signed_in_user(
     app: Flask, ada: Any, make: Any, acme: Any, bob: Any, portal_user: Any
 ) -> None:

@@ -378,7 +378,9 @@ def _client_id(row: Any) -> str | None:
 
 
 def _activity(row: Any, user_id: str, names: Mapping[str, NamedTarget]) -> ActivityRecord:
-    is_own = row.actor_id == user_id
+    # Who signs up has no id yet. With an identity provider, the service creates the account for them.
+    signed_up = row.action == "user.registered" and row.actor_kind == "system"
+    is_own = row.actor_id == user_id or signed_up
     client_id = _client_id(row)
     return ActivityRecord(
         id=row.id,

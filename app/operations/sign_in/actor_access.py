@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from uuid import UUID
 
@@ -110,9 +110,25 @@ def require_manageable_user(actor: Actor, user_id: UUID) -> UserSnapshot:
     """
     actor.require("users:write")
     user = get_user(actor.organization_id, user_id)
+    require_may_manage(actor, user)
+    return user
+
+
+@read
+def require_may_manage(actor: Actor, user: UserSnapshot) -> None:
+    """Require what ``require_manageable_user`` does, of a user whom the caller has read. Raises Forbidden."""
+    actor.require("users:write")
     for organization, role in _list_roles_everywhere(user.organization_id, user.id):
         require_role_permissions(_actor_in(actor, organization), organization, role)
-    return user
+
+
+def may_manage(actor: Actor, user: UserSnapshot) -> bool:
+    """Return whether the actor may manage the user."""
+    try:
+        require_may_manage(actor, user)
+    except Forbidden:
+        return False
+    return True
 
 
 def has_special_role(user: UserSnapshot) -> bool:
@@ -152,11 +168,7 @@ def require_role_permissions(
 
     Raises Forbidden with the first missing permission.
     """
-    if actor.kind == "system":
-        return
-    missing = missing_permissions(
-        actor.permissions, permissions_of_role(role, organization.settings, is_root=organization.is_root)
-    )
+    missing = _missing_permissions(actor, organization, role)
     if missing:
         raise Forbidden(
             lazy_gettext(
@@ -167,6 +179,18 @@ def require_role_permissions(
             permission=missing[0],
             field=field,
         )
+
+
+def can_manage_role(actor: Actor, organization: OrganizationSnapshot, role: str) -> bool:
+    """Return whether the actor has all permissions of the role, as ``require_role_permissions`` requires."""
+    return not _missing_permissions(actor, organization, role)
+
+
+def _missing_permissions(actor: Actor, organization: OrganizationSnapshot, role: str) -> Sequence[str]:
+    if actor.kind == "system":
+        return ()
+    granted = permissions_of_role(role, organization.settings, is_root=organization.is_root)
+    return missing_permissions(actor.permissions, granted)
 
 
 def _organization_not_found() -> NotFound:

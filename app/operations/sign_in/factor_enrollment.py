@@ -102,6 +102,13 @@ class OwnFactors(Struct, frozen=True):
     codes_left: int
 
 
+class FactorRemoval(Struct, frozen=True):
+    """What removing a second factor means: whether it ``is_last``, and whether the organization requires it."""
+
+    is_last: bool
+    is_refused: bool
+
+
 @read
 def require_fresh_own_account(actor: Actor) -> None:
     """Require that the actor may change the protection of their own account.
@@ -241,6 +248,15 @@ def own_factors(actor: Actor) -> OwnFactors:
     )
 
 
+@read
+def describe_factor_removal(actor: Actor) -> FactorRemoval:
+    """Return what removing one of the actor's own second factors means. Raises Forbidden as ``own_factors``."""
+    organization, user_id = get_own_account(actor)
+    count = second_factors.count_factors(organization.id, user_id)
+    is_last = count.passkeys + count.has_app == 1
+    return FactorRemoval(is_last, is_last and _requires_enrollment(organization, user_id))
+
+
 @transaction
 def remove_authenticator_app(actor: Actor) -> str | None:
     """Remove the actor's authenticator app and return the new session cookie.
@@ -256,6 +272,12 @@ def remove_authenticator_app(actor: Actor) -> str | None:
     return complete_factor_removal(actor, organization, user_id, TOTP)
 
 
+def _requires_enrollment(organization: OrganizationSnapshot, user_id: UUID) -> bool:
+    """Return whether the organization would require a second factor of the user if they had none."""
+    decision = decide_mfa_of_user(organization, user_id, (), enrolled=())
+    return decision.requirement is MfaRequirement.ENROL
+
+
 @transaction
 def complete_factor_removal(
     actor: Actor, organization: OrganizationSnapshot, user_id: UUID, method: str
@@ -268,7 +290,7 @@ def complete_factor_removal(
     """
     if not find_methods_of_user(organization.id, user_id):
         second_factors.delete_recovery_codes(organization.id, user_id)
-        if decide_mfa_of_user(organization, user_id, ()).requirement is MfaRequirement.ENROL:
+        if _requires_enrollment(organization, user_id):
             raise SecondFactorRequired(
                 lazy_gettext(
                     "%(organization)s requires two-step verification. Set up another method first.",

@@ -85,7 +85,7 @@ INVITATION = "invitation"
 
 ProviderRefusalReason = Literal[
     "expired", "cancelled", "failed", "not_fresh", "no_account", "email_unverified", "exists", "domain", "full",
-    "disabled", "taken", "already_linked",
+    "disabled", "taken", "already_linked", "withdrawn",
 ]  # fmt: skip
 _CONFLICTS: Mapping[str, ProviderRefusalReason] = {
     "identity_taken": "taken",
@@ -220,14 +220,19 @@ def complete_provider_sign_in(
     """Sign in, or link, the user whom the provider's answer names.
 
     ``actor`` is the anonymous actor, ``own_actor`` the user signed in to this browser, who links an account. Call it
-    outside of a transaction. Raises NotFound without such an enabled provider, TooManyRequests, and as
-    ``accept_invitation``. Audit: as ``complete_first_factor``, ``accept_invitation`` and ``apply_provider_groups``,
+    outside of a transaction. Raises NotFound without such a provider unless this browser began there, TooManyRequests,
+    and as ``accept_invitation``. Audit: as ``complete_first_factor``, ``accept_invitation``, ``apply_provider_groups``,
     ``user.registered``, ``identity.linked``, ``sign_in.failed``, ``identity_provider.failed``.
     """
     organization = get_organization_by_id(organization.id)
-    provider = _get_provider(organization, provider_slug)
-    begun = _open(organization, answer.state)
-    if begun is None or begun.provider_id != provider.public_id or begun.browser != _browser_digest(browser):
+    begun = _open(organization, answer.state, browser)
+    try:
+        provider = _get_provider(organization, provider_slug)
+    except NotFound:
+        if begun is None:
+            raise
+        return ProviderOutcome(ProviderRefused("withdrawn"), begun.parameters, begun.linking_user is not None)
+    if begun is None or begun.provider_id != provider.public_id:
         return ProviderOutcome(ProviderRefused("expired"), {})
     claim = rate_limits.require_attempt_allowed(
         organization.id,
@@ -237,7 +242,7 @@ def complete_provider_sign_in(
     result = _complete(actor, organization, provider, begun, answer, browser, own_actor)
     if not isinstance(result, ProviderRefused):
         rate_limits.withdraw_attempts(organization.id, claim.attempts)
-    return ProviderOutcome(result, begun.parameters, is_linking=begun.linking_user is not None)
+    return ProviderOutcome(result, begun.parameters, begun.linking_user is not None)
 
 
 def _complete(
@@ -479,17 +484,16 @@ def _seal(organization: OrganizationSnapshot, begun: _Request) -> str:
     return urlsafe_b64encode(sealed).rstrip(b"=").decode()
 
 
-def _open(organization: OrganizationSnapshot, state: str) -> _Request | None:
-    """Return the request of a state that was sealed here and has not expired, or None."""
+def _open(organization: OrganizationSnapshot, state: str, browser: Browser) -> _Request | None:
+    """Return the request of a state that was sealed here for this browser and has not expired, or None."""
     try:
         content = keyring.unseal(organization.id, decode_base64url(state), _PURPOSE)
         begun = msgspec.json.decode(content, type=_Request)
     except (UnsealError, ValueError):
         return None
     began_at = datetime.fromtimestamp(begun.began_at, UTC)
-    if organization.is_before_restore(began_at) or clock.now() - began_at > REQUEST_LIFETIME:
-        return None
-    return begun
+    is_over = organization.is_before_restore(began_at) or clock.now() - began_at > REQUEST_LIFETIME
+    return None if is_over or begun.browser != _browser_digest(browser) else begun
 
 
 def _browser_digest(browser: Browser) -> str:

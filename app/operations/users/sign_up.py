@@ -36,7 +36,13 @@ _PER_MAILBOX = Lockout(MAX_EMAILS_PER_MAILBOX, timedelta(hours=1), timedelta(hou
 
 def require_registration_open(organization: OrganizationSnapshot) -> None:
     """Require that the organization allows registration. Raises Forbidden."""
-    if not organization.is_active or not is_registration_open(organization.settings):
+    if not organization.is_active:
+        message = lazy_gettext(
+            "%(organization)s is suspended. You can't create an account right now.",
+            organization=organization.title,
+        )
+        raise Forbidden(message)
+    if not is_registration_open(organization.settings):
         raise Forbidden(
             lazy_gettext(
                 "%(organization)s doesn't allow people to create their own accounts.",

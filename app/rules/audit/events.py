@@ -195,6 +195,8 @@ ACCOUNT_EVENTS: Mapping[str, str] = {
     "passkey.removed": lazy_gettext("A passkey was removed"),
     "passkey.renamed": lazy_gettext("A passkey was renamed"),
     "passkey.counter_went_back": lazy_gettext("A passkey was rejected because it may have been copied"),
+    "identity.linked": lazy_gettext("An account of an identity provider was linked"),
+    "identity.unlinked": lazy_gettext("An account of an identity provider was unlinked"),
     "browser.forgotten": lazy_gettext("A recognized browser was removed"),
     "user.password_changed": lazy_gettext("The password was changed"),
     "user.password_reset_requested": lazy_gettext("A password reset was requested"),
