@@ -172,7 +172,10 @@ def _require_movable(organization: Any) -> None:
         UserImport.organization_id == organization.id, UserImport.status.in_(IN_PROGRESS)
     )
     if db.session.scalar(running):
-        raise Conflict("Users are being imported. Wait until that is done.")
+        raise Conflict(
+            "Users are being imported. Wait until that is done. If the command that imports them was stopped, continue "
+            "it with --resume, or cancel the import in the portal."
+        )
 
 
 def _synchronize_all(peer: Peer, organization_id: str, until: datetime) -> dict[str, dict[str, str]]:
