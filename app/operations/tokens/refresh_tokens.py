@@ -123,7 +123,9 @@ def find_refresh_token(
         answer = _earlier_answer(client, row, refresh_token)
         if answer is None:
             return _reuse(actor, row)
-        return RefreshCredential(row, _grant_of(client, row, resources), allowed, refresh_token, answer)
+        return RefreshCredential(
+            row, _grant_of(client, row, remaining, resources), allowed, refresh_token, answer
+        )
     if not is_subset(scopes, allowed):
         raise InvalidScope("The scope must not exceed what the user allowed.").with_cause(
             "scope_not_allowed" if is_subset(scopes, row.scope.split()) else "scope_beyond_token",
@@ -132,7 +134,7 @@ def find_refresh_token(
         )
     if not allowed:
         raise InvalidGrant().with_cause("grant_ended", received="the client no longer has any of the scopes")
-    grant = _grant_of(client, row, resources)
+    grant = _grant_of(client, row, remaining, resources)
     return RefreshCredential(row, grant, allowed, refresh_token, names_scopes=bool(scopes))
 
 
@@ -283,12 +285,14 @@ def _is_consented(client: ClientSnapshot, row: Any) -> bool:
     return row.consent_id is not None and requires_user_consent(client.trust, client.organization.settings)
 
 
-def _grant_of(client: ClientSnapshot, row: Any, resources: tuple[str, ...]) -> grants.NewGrant:
+def _grant_of(
+    client: ClientSnapshot, row: Any, scopes: tuple[str, ...], resources: tuple[str, ...]
+) -> grants.NewGrant:
     return grants.NewGrant(
         row.id,
         row.user_id,
         row.session_id,
-        access_tokens.remaining_scopes(client, row.scope, row.allowed_at),
+        scopes,
         row.auth_time,
         row.amr,
         row.allowed_at,
