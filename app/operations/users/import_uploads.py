@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import func, insert, select, update
 
 from app.extensions import db
@@ -125,10 +126,12 @@ def load_importer(row: UserImport) -> Actor:
 
 @transaction
 def start_import(actor: Actor, import_id: str) -> ImportRecord:
-    """Start the import of a file that a dry run has checked, with the actor's permissions.
+    """Start the import of a file that a dry run has checked, with the permissions that both it and the actor have.
 
-    Raises Forbidden, NotFound, Conflict unless it is checked and waiting, and FreshSignInRequired if the user signed in
-    too long ago, because an import assigns roles. Audit: ``user_import.started``.
+    What the dry run rejected for want of a permission stays rejected, whoever starts the import: they cannot see the
+    file, only what was rejected. Raises Forbidden, NotFound, Conflict unless it is checked and waiting, and
+    FreshSignInRequired if the user signed in too long ago, because an import assigns roles. Audit:
+    ``user_import.started``.
     """
     actor.require("users:write")
     require_fresh_user_sign_in(actor)
@@ -140,7 +143,7 @@ def start_import(actor: Actor, import_id: str) -> ImportRecord:
             status=RUNNING,
             # It runs in the background, even if the command line checked it.
             is_foreground=False,
-            importer=serialize_actor(actor),
+            importer=serialize_actor(_within_dry_run(actor, row)),
             worked_at=clock.now(),
             ended_at=None,
             **dict.fromkeys(("position", "created", "updated", "skipped", "refused"), 0),
@@ -251,6 +254,15 @@ def validate_import_options(
     errors.add_choice("on_existing", on_existing, ON_EXISTING)
     errors.add_problem("name", text_problem(name, max_length=200, min_length=0))
     errors.raise_if_any()
+
+
+def _within_dry_run(actor: Actor, row: UserImport) -> Actor:
+    """Return the actor with no more permissions than the dry run had. That of the command line had all."""
+    checker = row.importer
+    if checker["kind"] == "system":
+        return actor
+    both = intersect_permissions(actor.permissions, frozenset(checker["permissions"]))
+    return replace(actor, permissions=both)
 
 
 def _described(row: UserImport) -> dict[str, Any]:
