@@ -29,6 +29,7 @@ from app.models.user import (
 from app.operations.directory.lookups import find_client_by_id, get_organization_by_id, get_user_permissions
 from app.operations.directory.users import get_user
 from app.operations.sign_in import sessions
+from app.operations.sign_in.actor_access import permissions_of_client
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import clock, keyring
 from app.operations.store.transactions import count_changed, on_commit, read, transaction
@@ -301,15 +302,16 @@ def _current_permissions(
 ) -> frozenset[str]:
     permissions: frozenset[str] | None = None
     try:
+        organization = get_organization_by_id(organization_id)
         if user_id is not None and get_user(home_organization_id, user_id).is_active:
-            permissions = get_user_permissions(
-                get_organization_by_id(organization_id), home_organization_id, user_id
-            )
+            permissions = get_user_permissions(organization, home_organization_id, user_id)
         if client_id is not None:
             client = find_client_by_id(home_organization_id, client_id, fresh=True)
             scopes = frozenset(client.document["scopes"] if client and client.is_active else ())
             permissions = (
-                scopes if user_id is None else intersect_permissions(scopes, permissions or frozenset())
+                permissions_of_client(organization, client)
+                if user_id is None
+                else intersect_permissions(scopes, permissions or frozenset())
             )
     except NotFound:
         permissions = None

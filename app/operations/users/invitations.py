@@ -6,7 +6,6 @@ import hashlib
 import hmac
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
-from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -17,16 +16,11 @@ from sqlalchemy import ColumnElement, and_, insert, select, update
 from app.extensions import db
 from app.models.second_factor import PasskeyHandle
 from app.models.user import Invitation
-from app.operations.directory.lookups import (
-    find_client,
-    get_organization_by_id,
-    get_root_organization,
-    get_user_permissions,
-)
+from app.operations.directory.lookups import get_organization_by_id
 from app.operations.directory.snapshots import OrganizationSnapshot
-from app.operations.directory.users import create_user, find_user_by_email, get_user
+from app.operations.directory.users import create_user, find_user_by_email
 from app.operations.mail import emails
-from app.operations.sign_in.actor_access import enter_organization
+from app.operations.sign_in.actor_access import enter_organization, find_current_permissions
 from app.operations.sign_in.offered_providers import list_offered_providers
 from app.operations.sign_in.passkey_registration import VerifiedPasskey, store_passkey, verify_new_passkey
 from app.operations.sign_in.passkeys import INVITATION as INVITATION_PASSKEY
@@ -365,19 +359,7 @@ def _could_still_be_sent(row: Invitation, organization: OrganizationSnapshot) ->
         "admins:write",
         *permissions_of_role(row.role, organization.settings, is_root=organization.is_root),
     }
-    user_id = parse_public_id("usr", row.created_by_id)
-    if user_id is None:
-        client = find_client(row.created_by_id, fresh=True)
-        scopes = client.document["scopes"] if client is not None and client.is_active else ()
-        return not missing_permissions(scopes, wanted)
-    for is_of_root in (False, True):
-        with suppress(NotFound):
-            home = get_root_organization().id if is_of_root else organization.id
-            is_active = get_user(home, user_id).is_active
-            return is_active and not missing_permissions(
-                get_user_permissions(organization, home, user_id), wanted
-            )
-    return False
+    return not missing_permissions(find_current_permissions(organization, row.created_by_id), wanted)
 
 
 def begin_invited_passkey(
