@@ -55,6 +55,7 @@ from app.rules.organizations.organizations import check_email_and_name
 from app.rules.organizations.settings import earliest_expiry
 from app.rules.sign_in.passkeys import creation_options, passkey_amr
 from app.rules.users.profile import (
+    are_new_users_accepted,
     are_passwords_enabled,
     require_invitation_by_password,
     require_invitations_possible,
@@ -204,8 +205,8 @@ def create_invitation(
 def find_invitation(token: str) -> InvitationRecord | None:
     """Find the open invitation of a token, or None if it was used or withdrawn, has expired or never existed.
 
-    It is not open either if its sender could no longer send it (TN-11). Raises Conflict while neither
-    passwords nor passkeys are enabled. The invitation stays open until they are.
+    It is not open either if its sender could no longer send it (TN-11). Raises Conflict while the organization accepts
+    no new users, or neither passwords nor passkeys are enabled. The invitation stays open until then.
     """
     parsed = parse_token(token)
     if parsed is None or parsed.kind != INVITATION:
@@ -223,15 +224,7 @@ def find_invitation(token: str) -> InvitationRecord | None:
         return None
     if not _could_still_be_sent(row, organization):
         return None
-    if not are_passwords_enabled(organization.settings) and not _can_sign_in_without_password(organization):
-        raise Conflict(
-            lazy_gettext(
-                "%(organization)s has turned off every way to sign in that a new user could use, so this "
-                "invitation can't be accepted right now. Contact the person who invited you.",
-                organization=organization.title,
-            ),
-            code="passwords_off",
-        )
+    _require_acceptable(organization)
     return invitation_record(row, organization)
 
 
@@ -242,7 +235,8 @@ def accept_invitation(token: str, *, name: str, password_hash: str | None) -> UU
     Without a ``password_hash``, call it in the transaction that stores a passkey or links an account of an identity
     provider. The email is verified only
     if the link was emailed, not if the inviter received it. Raises InvitationEnded, also when the role is
-    gone, and Conflict when the email has a user by now, or for a password where passwords are disabled.
+    gone, and Conflict when the email has a user by now, for a password where passwords are disabled, and as
+    ``find_invitation``.
     Audit: ``invitation.accepted``.
     """
     record = find_invitation(token)
@@ -349,6 +343,28 @@ def _is_open_row(row: Invitation, organization: OrganizationSnapshot) -> bool:
     is_pending = row.used_at is None and row.revoked_at is None
     is_pending = is_pending and not organization.is_before_restore(row.created_at)
     return is_pending and invitation_record(row, organization).expires_at > clock.now()
+
+
+def _require_acceptable(organization: OrganizationSnapshot) -> None:
+    """Raise Conflict while nobody may join, or a new user could not sign in."""
+    if not are_new_users_accepted(organization.settings):
+        raise Conflict(
+            lazy_gettext(
+                "%(organization)s doesn't accept new users, so this invitation can't be accepted right now. Contact "
+                "the person who invited you.",
+                organization=organization.title,
+            ),
+            code="registration_closed",
+        )
+    if not are_passwords_enabled(organization.settings) and not _can_sign_in_without_password(organization):
+        raise Conflict(
+            lazy_gettext(
+                "%(organization)s has turned off every way to sign in that a new user could use, so this "
+                "invitation can't be accepted right now. Contact the person who invited you.",
+                organization=organization.title,
+            ),
+            code="passwords_off",
+        )
 
 
 def _could_still_be_sent(row: Invitation, organization: OrganizationSnapshot) -> bool:
