@@ -36,12 +36,14 @@ from app.operations.store.transactions import count_changed, on_commit, read, tr
 from app.operations.tokens import tokens
 from app.operations.users import import_records
 from app.operations.users.import_records import (
+    SENT_BY,
     ImportRecord,
     get_import_row,
     import_record,
     record_import_event,
     remove_refusals,
     seal_context,
+    sender_of,
 )
 from app.rules.actor import Actor
 from app.rules.directory.permissions import intersect_permissions
@@ -144,7 +146,7 @@ def start_import(actor: Actor, import_id: str) -> ImportRecord:
             status=RUNNING,
             # It runs in the background, even if the command line checked it.
             is_foreground=False,
-            importer=serialize_actor(_within_dry_run(actor, row)),
+            importer=serialize_actor(_within_dry_run(actor, row)) | {SENT_BY: sender_of(row)},
             worked_at=clock.now(),
             ended_at=None,
             **dict.fromkeys(("position", "created", "updated", "skipped", "refused"), 0),
