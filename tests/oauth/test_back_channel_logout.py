@@ -274,7 +274,7 @@ def test_discovery_advertises_back_channel_logout(flow: Flow) -> None:
 
 
 def test_suspending_an_organization_notifies_no_client(flow: Flow, listener: Listener) -> None:
-    """Suspension is a pause. Sessions continue when it is lifted."""
+    """Suspension is a pause. Sessions continue when it is lifted, and clients are notified then of those that ended."""
     flow.tokens()
     root = flow.make.actor(flow.make.root())
     for status in ("suspended", "active"):
@@ -284,4 +284,8 @@ def test_suspending_an_organization_notifies_no_client(flow: Flow, listener: Lis
     assert listener.tokens == []
     assert "code" in query_of(flow.authorize())
     sign_out(flow)
-    assert deliver_due(flow) == 1
+    for status in ("suspended", "active"):
+        with flow.app.app_context():
+            update_organization(root, flow.organization.slug, {"status": status})
+        come_round(flow)
+        assert (deliver_due(flow), len(listener.tokens)) == (1, int(status == "active"))

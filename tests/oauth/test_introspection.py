@@ -53,6 +53,16 @@ def test_token_without_the_scope_email_does_not_tell_the_email(flow: Flow) -> No
     document = flow.tokens(scope="openid offline_access")
     for token in (document["access_token"], document["refresh_token"]):
         assert flow.user.email not in ask(flow, token).text
+    kept = flow.tokens(scope="openid email offline_access")["refresh_token"]
+    assert flow.introspect(kept)["username"] == flow.user.email
+    with flow.app.app_context():
+        update_client(
+            flow.make.actor(flow.organization),
+            flow.client.client_id,
+            {"scopes": ["openid", "offline_access"]},
+        )
+    told = flow.introspect(kept)
+    assert told["scope"] == "openid offline_access" and "username" not in told, "the client has lost it"
 
 
 def test_client_token_has_the_client_as_subject(flow: Flow) -> None:

@@ -201,6 +201,20 @@ def test_log_tells_scopes_of_the_token_from_those_of_the_client(
     assert (newest.cause, newest.received) == (cause, received)
 
 
+def test_scope_that_another_api_defines_since_is_not_exchanged(web: Flow) -> None:
+    """CO-2: the user allowed what the scope was when the subject token was issued."""
+    orders = service(web, scopes=["orders:read"])
+    token = subject(web, scope="orders:read")["access_token"]
+    with web.app.app_context():
+        actor = web.make.actor(web.organization)
+        known = {each.identifier: each.public_id for each in resources.list_resources(actor).items}
+        resources.update_resource(actor, known[ORDERS], {"scopes": []}, confirmed=True)
+        resources.update_resource(actor, known[STOCK], {"scopes": [{"name": "orders:read"}]}, confirmed=True)
+        clients.update_client(actor, orders.client_id, {"scopes": ["orders:read"]})
+    assert refusal(exchange(web, orders, token)) == "invalid_target"
+    assert refusal(exchange(web, orders, token, scope="orders:read")) == "invalid_scope"
+
+
 def test_token_not_meant_for_the_client_cannot_be_exchanged(web: Flow, make: Factory) -> None:
     """IT-1: neither issued to the client nor meant for one of its resources, nor another organization's."""
     token = subject(web)["access_token"]

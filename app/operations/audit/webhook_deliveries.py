@@ -44,8 +44,6 @@ RETRYING = "retrying"
 STATUSES = (PENDING, RETRYING, DELIVERED, FAILED)
 MAX_MANUAL_DELIVERIES_PER_HOUR = 120
 _GONE = 410
-# How long events may wait after their organization was resumed.
-_SUSPENSION_PAUSE = timedelta(minutes=5)
 
 
 class DeliveryRecord(HasPublicId, Struct, frozen=True):
@@ -274,7 +272,7 @@ def _require_active(organization_id: str) -> None:
     except NotFound:
         raise DeliveryRejected("the organization was deleted") from None
     if not organization.is_active:
-        raise DeliveryPaused("the organization is suspended", _SUSPENSION_PAUSE)
+        raise DeliveryPaused("the organization is suspended", outbox.SUSPENSION_PAUSE)
 
 
 @read

@@ -58,6 +58,11 @@ class OrganizationSnapshot:
         return self.status == organization_model.ACTIVE
 
     @property
+    def is_suspended(self) -> bool:
+        """Return whether it is suspended, and not deleted."""
+        return self.status == organization_model.SUSPENDED
+
+    @property
     def is_deleted(self) -> bool:
         """Return whether it was deleted."""
         return self.status not in {organization_model.ACTIVE, organization_model.SUSPENDED}

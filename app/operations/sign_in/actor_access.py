@@ -7,14 +7,16 @@ from contextlib import suppress
 from uuid import UUID
 
 from app.operations.directory.lookups import (
+    find_client,
     get_organization_by_id,
     get_organization_by_slug,
+    get_root_organization,
     get_unpurged_organization,
     get_user_permissions,
     get_user_roles,
     get_user_roles_everywhere,
 )
-from app.operations.directory.snapshots import OrganizationSnapshot
+from app.operations.directory.snapshots import ClientSnapshot, OrganizationSnapshot
 from app.operations.directory.users import UserSnapshot, get_user
 from app.operations.sign_in.passkeys import (
     any_user_has_passwordless_passkey,
@@ -32,8 +34,12 @@ from app.rules.directory.permissions import (
     permissions_of_role,
 )
 from app.rules.errors import Forbidden, NotFound
+from app.rules.identifiers import parse_public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.organizations.lockout_prevention import Caller
+
+_LET_CLIENTS_ENTER = frozenset({"organizations:read", "organizations:write"})
+"""Permissions in root, of which a client needs one to act in another organization."""
 
 
 @read
@@ -75,8 +81,35 @@ def _find_permissions_from_root(actor: Actor, organization: OrganizationSnapshot
     if actor.user_id is not None:
         rights = get_user_permissions(organization, actor.home_organization_id, actor.user_id)
         return intersect_permissions(actor.permissions, rights) if rights else None
-    may_enter = actor.has_permission("organizations:read") or actor.has_permission("organizations:write")
-    return actor.permissions if may_enter else None
+    return None if actor.permissions.isdisjoint(_LET_CLIENTS_ENTER) else actor.permissions
+
+
+@read
+def find_current_permissions(organization: OrganizationSnapshot, actor_id: str) -> frozenset[str]:
+    """Return the permissions that somebody who acted before has in the organization now, none if they are not active.
+
+    ``actor_id`` is the public id of a user of the organization or of root, or of a client that acts for itself.
+    """
+    user_id = parse_public_id("usr", actor_id)
+    if user_id is None:
+        return permissions_of_client(organization, find_client(actor_id, fresh=True))
+    for is_of_root in (False, True):
+        with suppress(NotFound):
+            home = get_root_organization().id if is_of_root else organization.id
+            is_active = get_user(home, user_id).is_active
+            return get_user_permissions(organization, home, user_id) if is_active else frozenset()
+    return frozenset()
+
+
+def permissions_of_client(
+    organization: OrganizationSnapshot, client: ClientSnapshot | None
+) -> frozenset[str]:
+    """Return the permissions that a client which acts for itself has in the organization now, at most its scopes."""
+    scopes = frozenset(client.document["scopes"] if client is not None and client.is_active else ())
+    if client is None or client.organization.id == organization.id:
+        return scopes
+    may_enter = client.organization.is_root and not scopes.isdisjoint(_LET_CLIENTS_ENTER)
+    return scopes if may_enter else frozenset()
 
 
 @read

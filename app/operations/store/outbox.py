@@ -49,6 +49,8 @@ its receiver accepted another, and one that is sent immediately.
 _BEHIND = timedelta(milliseconds=1)
 # An external server that is down gets a new message after this time, or when it is tried again.
 _PROBE_INTERVAL = timedelta(minutes=1)
+SUSPENSION_PAUSE = timedelta(minutes=5)
+"""How long messages may wait after their organization was resumed."""
 # Longer than a delivery can take: see outgoing_http.TOTAL_SECONDS.
 LEASE_DURATION = timedelta(seconds=30)
 # Ids in one statement.

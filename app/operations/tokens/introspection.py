@@ -25,7 +25,7 @@ from app.operations.grants.grants import CONSENT_OF_GRANT
 from app.operations.store import clock, keyring
 from app.operations.store.transactions import read
 from app.operations.tokens import refresh_tokens, tokens
-from app.operations.tokens.access_tokens import management_audience
+from app.operations.tokens.access_tokens import management_audience, remaining_scopes
 from app.operations.tokens.id_tokens import subject_of
 from app.rules.actor import Actor
 from app.rules.clients import dpop
@@ -165,7 +165,8 @@ def _refresh_token(caller: ClientSnapshot, token: str, parsed: ParsedToken) -> A
         client=caller,
         subject=subject_of(caller, row.user_id),
         user_email=row.email,
-        scopes=tuple(row.scope.split()),
+        # What the client has lost since, it gets no more by this token: neither the scope nor the email.
+        scopes=remaining_scopes(caller, row.scope, row.allowed_at),
         audience=(),
         issued_at=row.rotated_at or row.created_at,
         expires_at=refresh_tokens.end_of_grant(caller, row),

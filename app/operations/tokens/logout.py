@@ -17,7 +17,7 @@ from app.operations.directory.snapshots import ClientSnapshot, OrganizationSnaps
 from app.operations.grants import signing_keys
 from app.operations.grants.logout import KIND
 from app.operations.store import clock, outbox, outgoing_http
-from app.operations.store.outbox import DeliveryRejected, Message
+from app.operations.store.outbox import DeliveryPaused, DeliveryRejected, Message
 from app.operations.store.outgoing_http import OutgoingRequestFailed
 from app.operations.tokens import access_tokens, id_tokens
 from app.operations.tokens.id_tokens import subject_of
@@ -149,10 +149,12 @@ def deliver(message: Message) -> None:
     """Send a logout token to the client (OpenID Connect Back-Channel Logout 1.0 section 2.5).
 
     The token is signed on delivery, because it is valid for two minutes and the message may have waited for hours.
-    Raises DeliveryRejected if the client no longer has a logout URI or rejects the token (section 2.8),
-    OutgoingRequestFailed if the delivery should be retried.
+    Raises DeliveryRejected if the client no longer has a logout URI or rejects the token (section 2.8), DeliveryPaused
+    while the organization is suspended, and OutgoingRequestFailed if the delivery should be retried.
     """
     client = _client_of_logout(message)
+    if client is not None and client.organization.is_suspended:
+        raise DeliveryPaused("the organization is suspended", outbox.SUSPENSION_PAUSE)
     uri = client.document.get("backchannel_logout_uri") if client is not None else None
     if client is None or not client.is_active or not uri:
         raise DeliveryRejected("the client has no logout URI")

@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from app.operations.clients.resources import get_catalog
 from app.operations.directory.snapshots import AuthenticatedClient, ClientSnapshot
 from app.operations.grants import grants
 from app.operations.grants.grants import TokenSnapshot
@@ -51,7 +52,8 @@ def exchange(
 ) -> ExchangeResponse:
     """Issue an access token for the subject to the client, with at most the scopes and lifetime of the subject token.
 
-    The subject token must have been issued to the client or for one of its resources. Raises UnauthorizedClient if the
+    The subject token must have been issued to the client or for one of its resources. Of its scopes, those that were
+    deleted and created again since count as others (CO-2). Raises UnauthorizedClient if the
     client's policy does not allow exchanges, OAuthError (invalid_request) for a token that is invalid or that the
     client may not exchange (RFC 8693 section 2.2.2), InvalidScope, InvalidTarget. Audit: ``token.exchanged``.
     """
@@ -183,7 +185,8 @@ def _subject_of(client: ClientSnapshot, token: TokenSnapshot) -> str:
 def _granted_scopes(
     client: ClientSnapshot, requested: tuple[str, ...], subject: TokenSnapshot
 ) -> tuple[str, ...]:
-    allowed = restrict_scopes(subject.scopes, client.document["scopes"])
+    existing = get_catalog(client.organization.id).select_allowed(subject.scopes, subject.issued_at)
+    allowed = restrict_scopes(existing, client.document["scopes"])
     if not is_subset(requested, allowed):
         raise InvalidScope(
             "A requested scope is not among those of the subject token and the client."

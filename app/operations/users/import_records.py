@@ -37,6 +37,8 @@ from app.rules.languages.translation import TranslatableString
 from app.rules.users.import_files import REPORT_FIELDS, as_cell, as_cells
 from app.rules.users.user_import import CSV_FIELDS
 
+SENT_BY = "sent_by"
+"""In the document of the actor who runs an import: who sent the file, if that was somebody else."""
 _DELETE_BATCH_SIZE = 50
 _CANCELLABLE: tuple[str, ...] = (*IN_PROGRESS, CHECKED)
 
@@ -135,8 +137,13 @@ def import_record(row: UserImport) -> ImportRecord:
         ImportRecord,
         row,
         organization_slug=get_organization_by_id(row.organization_id, fresh=False).slug,
-        created_by=str(row.importer["label"]),
+        created_by=sender_of(row),
     )
+
+
+def sender_of(row: UserImport) -> str:
+    """Return the email or name of the user or client who sent the file; another may have started its import."""
+    return str(row.importer.get(SENT_BY, row.importer["label"]))
 
 
 def seal_context(kind: str, import_id: UUID, number: int) -> str:

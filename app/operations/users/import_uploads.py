@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import func, insert, select, update
 
 from app.extensions import db
@@ -27,18 +28,21 @@ from app.models.user import (
 from app.operations.directory.lookups import find_client_by_id, get_organization_by_id, get_user_permissions
 from app.operations.directory.users import get_user
 from app.operations.sign_in import sessions
+from app.operations.sign_in.actor_access import permissions_of_client
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import clock, keyring
 from app.operations.store.transactions import count_changed, on_commit, read, transaction
 from app.operations.tokens import tokens
 from app.operations.users import import_records
 from app.operations.users.import_records import (
+    SENT_BY,
     ImportRecord,
     get_import_row,
     import_record,
     record_import_event,
     remove_refusals,
     seal_context,
+    sender_of,
 )
 from app.rules.actor import Actor
 from app.rules.directory.permissions import intersect_permissions
@@ -124,10 +128,12 @@ def load_importer(row: UserImport) -> Actor:
 
 @transaction
 def start_import(actor: Actor, import_id: str) -> ImportRecord:
-    """Start the import of a file that a dry run has checked, with the actor's permissions.
+    """Start the import of a file that a dry run has checked, with the permissions that both it and the actor have.
 
-    Raises Forbidden, NotFound, Conflict unless it is checked and waiting, and FreshSignInRequired if the user signed in
-    too long ago, because an import assigns roles. Audit: ``user_import.started``.
+    What the dry run rejected for want of a permission stays rejected, whoever starts the import: they cannot see the
+    file, only what was rejected. Raises Forbidden, NotFound, Conflict unless it is checked and waiting, and
+    FreshSignInRequired if the user signed in too long ago, because an import assigns roles. Audit:
+    ``user_import.started``.
     """
     actor.require("users:write")
     require_fresh_user_sign_in(actor)
@@ -139,7 +145,7 @@ def start_import(actor: Actor, import_id: str) -> ImportRecord:
             status=RUNNING,
             # It runs in the background, even if the command line checked it.
             is_foreground=False,
-            importer=serialize_actor(actor),
+            importer=serialize_actor(_within_dry_run(actor, row)) | {SENT_BY: sender_of(row)},
             worked_at=clock.now(),
             ended_at=None,
             **dict.fromkeys(("position", "created", "updated", "skipped", "refused"), 0),
@@ -252,6 +258,15 @@ def validate_import_options(
     errors.raise_if_any()
 
 
+def _within_dry_run(actor: Actor, row: UserImport) -> Actor:
+    """Return the actor with no more permissions than the dry run had. That of the command line had all."""
+    checker = row.importer
+    if checker["kind"] == "system":
+        return actor
+    both = intersect_permissions(actor.permissions, frozenset(checker["permissions"]))
+    return replace(actor, permissions=both)
+
+
 def _described(row: UserImport) -> dict[str, Any]:
     return {"name": row.name, "rows": row.total, "on_existing": row.on_existing}
 
@@ -288,15 +303,16 @@ def _current_permissions(
 ) -> frozenset[str]:
     permissions: frozenset[str] | None = None
     try:
+        organization = get_organization_by_id(organization_id)
         if user_id is not None and get_user(home_organization_id, user_id).is_active:
-            permissions = get_user_permissions(
-                get_organization_by_id(organization_id), home_organization_id, user_id
-            )
+            permissions = get_user_permissions(organization, home_organization_id, user_id)
         if client_id is not None:
             client = find_client_by_id(home_organization_id, client_id, fresh=True)
             scopes = frozenset(client.document["scopes"] if client and client.is_active else ())
             permissions = (
-                scopes if user_id is None else intersect_permissions(scopes, permissions or frozenset())
+                permissions_of_client(organization, client)
+                if user_id is None
+                else intersect_permissions(scopes, permissions or frozenset())
             )
     except NotFound:
         permissions = None

@@ -6,7 +6,6 @@ import hashlib
 import hmac
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
-from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -17,16 +16,11 @@ from sqlalchemy import ColumnElement, and_, insert, select, update
 from app.extensions import db
 from app.models.second_factor import PasskeyHandle
 from app.models.user import Invitation
-from app.operations.directory.lookups import (
-    find_client,
-    get_organization_by_id,
-    get_root_organization,
-    get_user_permissions,
-)
+from app.operations.directory.lookups import get_organization_by_id
 from app.operations.directory.snapshots import OrganizationSnapshot
-from app.operations.directory.users import create_user, find_user_by_email, get_user
+from app.operations.directory.users import create_user, find_user_by_email
 from app.operations.mail import emails
-from app.operations.sign_in.actor_access import enter_organization
+from app.operations.sign_in.actor_access import enter_organization, find_current_permissions
 from app.operations.sign_in.offered_providers import list_offered_providers
 from app.operations.sign_in.passkey_registration import VerifiedPasskey, store_passkey, verify_new_passkey
 from app.operations.sign_in.passkeys import INVITATION as INVITATION_PASSKEY
@@ -61,6 +55,7 @@ from app.rules.organizations.organizations import check_email_and_name
 from app.rules.organizations.settings import earliest_expiry
 from app.rules.sign_in.passkeys import creation_options, passkey_amr
 from app.rules.users.profile import (
+    are_new_users_accepted,
     are_passwords_enabled,
     require_invitation_by_password,
     require_invitations_possible,
@@ -210,8 +205,8 @@ def create_invitation(
 def find_invitation(token: str) -> InvitationRecord | None:
     """Find the open invitation of a token, or None if it was used or withdrawn, has expired or never existed.
 
-    It is not open either if its sender could no longer send it (TN-11). Raises Conflict while neither
-    passwords nor passkeys are enabled. The invitation stays open until they are.
+    It is not open either if its sender could no longer send it (TN-11). Raises Conflict while the organization accepts
+    no new users, or neither passwords nor passkeys are enabled. The invitation stays open until then.
     """
     parsed = parse_token(token)
     if parsed is None or parsed.kind != INVITATION:
@@ -229,15 +224,7 @@ def find_invitation(token: str) -> InvitationRecord | None:
         return None
     if not _could_still_be_sent(row, organization):
         return None
-    if not are_passwords_enabled(organization.settings) and not _can_sign_in_without_password(organization):
-        raise Conflict(
-            lazy_gettext(
-                "%(organization)s has turned off every way to sign in that a new user could use, so this "
-                "invitation can't be accepted right now. Contact the person who invited you.",
-                organization=organization.title,
-            ),
-            code="passwords_off",
-        )
+    _require_acceptable(organization)
     return invitation_record(row, organization)
 
 
@@ -248,7 +235,8 @@ def accept_invitation(token: str, *, name: str, password_hash: str | None) -> UU
     Without a ``password_hash``, call it in the transaction that stores a passkey or links an account of an identity
     provider. The email is verified only
     if the link was emailed, not if the inviter received it. Raises InvitationEnded, also when the role is
-    gone, and Conflict when the email has a user by now, or for a password where passwords are disabled.
+    gone, and Conflict when the email has a user by now, for a password where passwords are disabled, and as
+    ``find_invitation``.
     Audit: ``invitation.accepted``.
     """
     record = find_invitation(token)
@@ -357,6 +345,28 @@ def _is_open_row(row: Invitation, organization: OrganizationSnapshot) -> bool:
     return is_pending and invitation_record(row, organization).expires_at > clock.now()
 
 
+def _require_acceptable(organization: OrganizationSnapshot) -> None:
+    """Raise Conflict while nobody may join, or a new user could not sign in."""
+    if not are_new_users_accepted(organization.settings):
+        raise Conflict(
+            lazy_gettext(
+                "%(organization)s doesn't accept new users, so this invitation can't be accepted right now. Contact "
+                "the person who invited you.",
+                organization=organization.title,
+            ),
+            code="registration_closed",
+        )
+    if not are_passwords_enabled(organization.settings) and not _can_sign_in_without_password(organization):
+        raise Conflict(
+            lazy_gettext(
+                "%(organization)s has turned off every way to sign in that a new user could use, so this "
+                "invitation can't be accepted right now. Contact the person who invited you.",
+                organization=organization.title,
+            ),
+            code="passwords_off",
+        )
+
+
 def _could_still_be_sent(row: Invitation, organization: OrganizationSnapshot) -> bool:
     """Return whether the sender may still invite to the role, so that it is no way back for a removed administrator."""
     if row.created_by_id is None:
@@ -365,19 +375,7 @@ def _could_still_be_sent(row: Invitation, organization: OrganizationSnapshot) ->
         "admins:write",
         *permissions_of_role(row.role, organization.settings, is_root=organization.is_root),
     }
-    user_id = parse_public_id("usr", row.created_by_id)
-    if user_id is None:
-        client = find_client(row.created_by_id, fresh=True)
-        scopes = client.document["scopes"] if client is not None and client.is_active else ()
-        return not missing_permissions(scopes, wanted)
-    for is_of_root in (False, True):
-        with suppress(NotFound):
-            home = get_root_organization().id if is_of_root else organization.id
-            is_active = get_user(home, user_id).is_active
-            return is_active and not missing_permissions(
-                get_user_permissions(organization, home, user_id), wanted
-            )
-    return False
+    return not missing_permissions(find_current_permissions(organization, row.created_by_id), wanted)
 
 
 def begin_invited_passkey(

@@ -139,11 +139,17 @@ def require_passwords_enabled(organization: OrganizationSnapshot) -> None:
 
 
 def find_reset(organization: OrganizationSnapshot, token: str) -> AccountLinkRecord | None:
-    """Find the user of a reset link, or None if the link has ended or the password was changed."""
+    """Find the user of a reset link, or None if the link has ended or the password was changed.
+
+    One that was mailed has also ended where the organization does not allow resets by email any more.
+    """
     if not organization.is_active:
         return None
-    lifetime = organization.settings["authentication"]["recovery"]["reset_ttl_seconds"]
-    return account_links.find_link(organization.id, token, PASSWORD_RESET, lifetime_seconds=lifetime)
+    recovery = organization.settings["authentication"]["recovery"]
+    found = account_links.find_link(
+        organization.id, token, PASSWORD_RESET, lifetime_seconds=recovery["reset_ttl_seconds"]
+    )
+    return None if found is not None and found.is_mailed and not recovery["password_reset"] else found
 
 
 def reset_password(

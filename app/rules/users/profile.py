@@ -271,6 +271,11 @@ def are_passwords_enabled(settings: Mapping[str, Any]) -> bool:
     return bool(settings["authentication"]["password"]["enabled"])
 
 
+def are_new_users_accepted(settings: Mapping[str, Any]) -> bool:
+    """Return whether users may join at all, at least by invitation."""
+    return bool(settings["authentication"]["registration"]["mode"] != "closed")
+
+
 def require_invitations_possible(settings: Mapping[str, Any], *, without_password: bool) -> None:
     """Require that users may be invited. Raises Conflict if registration is closed or they could not sign in.
 
@@ -283,7 +288,7 @@ def require_invitations_possible(settings: Mapping[str, Any], *, without_passwor
             "and authentication.passkeys.passwordless, which require a domain name.",
             code="passwords_off",
         )
-    if settings["authentication"]["registration"]["mode"] == "closed":
+    if not are_new_users_accepted(settings):
         raise Conflict(
             "This organization does not accept new users. Change authentication.registration.mode to invite users.",
             code="registration_closed",

@@ -21,7 +21,7 @@ from app.operations.authorization.approval_requests import (
     get_client_request,
     list_client_requests,
 )
-from app.operations.clients.clients import get_client, update_client
+from app.operations.clients.clients import delete_client, get_client, update_client
 from app.operations.directory import lookups
 from app.operations.store import clock
 from app.operations.store.transactions import transaction
@@ -215,6 +215,18 @@ def test_approval_accepts_no_other_fields(make: Factory, made: Made, fields: dic
     ask(make, made)
     with pytest.raises(InvalidInput):
         approve_client_request(make.actor(made[0]), waiting(make, made)[0].public_id, fields)
+
+
+def test_request_for_a_deleted_client_is_neither_listed_nor_counted(
+    make: Factory, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(approval_requests, "MAX_PENDING", 1)
+    ask(make, made)
+    actor = make.actor(made[0])
+    assert approval_requests.count_open_requests(actor) == len(waiting(make, made)) == 1
+    delete_client(actor, made[1].client_id)
+    assert approval_requests.count_open_requests(actor) == len(waiting(make, made)) == 0
+    ask(make, (made[0], make.client(made[0], name="Another"), made[2]))
 
 
 def test_reason_of_deleted_user_is_deleted(make: Factory, made: Made, database: Database) -> None:

@@ -14,7 +14,7 @@ from app.operations.clients.access_records import AlreadyDecided
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.rules.actor import Actor
 from app.rules.directory.permissions import BUILT_IN_ROLES
-from app.rules.errors import Conflict, DomainError, Forbidden, InvalidInput, NotFound
+from app.rules.errors import Conflict, DomainError, Forbidden, InvalidInput, NotFound, TooManyRequests
 from tests.factories import Factory
 from tests.oauth.conftest import audited
 from tests.support.cases import each
@@ -91,11 +91,19 @@ def test_second_approval_adds_its_scopes(place: Place) -> None:
     assert len(access_records.list_client_access(place.owner).items) == 1
 
 
-def test_pending_request_is_replaced(place: Place) -> None:
+def test_pending_request_is_replaced_and_leaves_room_with_its_client(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access_requests, "MAX_PENDING", 1)
     place.request()
     place.request(scopes=["payroll:write"])
     [pending] = access_records.list_client_access(place.owner, filters={"status": "requested"}).items
     assert pending.scopes == ("payroll:write",)
+    another = clients.register_client(place.developer, {"name": "Bonus", **MACHINE}).client.client_id
+    with pytest.raises(TooManyRequests):
+        access_requests.request_access(place.developer, another, place.api, ASKED)
+    clients.delete_client(place.developer, place.client)
+    access_requests.request_access(place.developer, another, place.api, ASKED)
 
 
 def test_cancelled_request_is_deleted_and_keeps_the_access(place: Place, database: Database) -> None:

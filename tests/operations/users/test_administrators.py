@@ -291,7 +291,7 @@ def test_invitation_is_invalid_once_its_sender_could_not_send_it(
     assert find_user_by_email(acme.id, "bob@example.com") is None
 
 
-def test_invitation_of_an_administrator_of_root_is_valid_while_they_are(
+def test_invitation_of_an_actor_of_root_is_valid_while_they_may_act_here(
     context: Flask, make: Factory
 ) -> None:
     root, acme = make.root(), make.organization()
@@ -302,6 +302,13 @@ def test_invitation_of_an_administrator_of_root_is_valid_while_they_are(
     assert invitations.find_invitation(_token(link)) is not None
     disable_user(make.system(root), sender.id)
     assert invitations.find_invitation(_token(link)) is None
+    client = make.machine(root)
+    actor = replace(actor, kind="client", user_id=None, client_id=client.registered.client.id)
+    link = invitations.create_invitation(actor, acme.slug, email="eve@example.com", role="admin").link
+    assert invitations.find_invitation(_token(link)) is not None
+    scopes = set(client.registered.client.scopes) - {"organizations:read", "organizations:write"}
+    update_client(make.system(root), client.client_id, {"scopes": sorted(scopes)})
+    assert invitations.find_invitation(_token(link)) is None, "it acts in root only"
 
 
 def test_invitation_expires(context: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch) -> None:

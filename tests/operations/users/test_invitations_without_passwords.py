@@ -1,6 +1,9 @@
-"""Invitations where neither passwords nor passkeys are enabled: new ones are rejected, and open ones wait."""
+"""Invitations where nobody can join or no new user could sign in: new ones are rejected, and open ones wait."""
 
 from __future__ import annotations
+
+from html import unescape
+from typing import Any
 
 import pytest
 from flask import Flask
@@ -19,13 +22,13 @@ from tests.factories import Factory
 from tests.support.databases import Database
 
 GOOD = "nine small otters in a kiln"
+OFF = {"authentication": {"password": {"enabled": False}, "passkeys": {"passwordless": False}}}
+CLOSED = {"authentication": {"registration": {"mode": "closed"}}}
 
 
 @transaction
-def switch(organization: OrganizationSnapshot, on: bool) -> None:
-    """Turn passwords on or off as the settings would."""
-    off = {"password": {"enabled": False}, "passkeys": {"passwordless": False}}
-    settings = {} if on else {"authentication": off}
+def switch(organization: OrganizationSnapshot, settings: dict[str, Any]) -> None:
+    """Replace the settings."""
     mine = Organization.id == organization.id
     db.session.execute(
         update(Organization).where(mine).values(settings=settings, version=Organization.version + 1)
@@ -41,7 +44,7 @@ def test_open_invitation_works_again_once_sign_in_is_possible(
     made = create_invitation(make.actor(acme), acme.slug, email="guest@acme.example")
     assert made.link is not None
     token = made.link.rpartition("/")[2]
-    switch(acme, False)
+    switch(acme, OFF)
     with pytest.raises(Conflict) as refused:
         create_invitation(make.actor(acme), acme.slug, email="other@acme.example")
     assert refused.value.code == "passwords_off"
@@ -52,7 +55,13 @@ def test_open_invitation_works_again_once_sign_in_is_possible(
     with pytest.raises(Conflict):
         accept_invitation(token, name="Guest", password_hash=hashed)
     assert database.count("users") == 1
-    switch(acme, True)
+    switch(acme, CLOSED)
+    page = http.get(f"/organizations/{acme.slug}/invite/{token}")
+    assert page.status_code == 409 and "Acme doesn't accept new users" in unescape(page.text)
+    with pytest.raises(Conflict) as refused:
+        accept_invitation(token, name="Guest", password_hash=hashed)
+    assert refused.value.code == "registration_closed" and database.count("users") == 1
+    switch(acme, {})
     assert find_invitation(token) is not None
     accept_invitation(token, name="Guest", password_hash=hashed)
     assert database.count("users") == 2

@@ -10,6 +10,7 @@ from sqlalchemy import update
 
 from app.extensions import db
 from app.models.user import User
+from app.operations.directory.lookups import get_organization_by_id
 from app.operations.directory.users import find_user_by_email, get_user
 from app.operations.organizations.administrators import (
     add_administrator,
@@ -17,6 +18,7 @@ from app.operations.organizations.administrators import (
     remove_administrator,
 )
 from app.operations.organizations.organizations import delete_organization, restore_organization
+from app.operations.organizations.settings import update_settings
 from app.operations.sign_in.password_sign_in import SignInRefused, sign_in
 from app.operations.sign_in.reauthentication import FreshSignInRequired
 from app.operations.sign_in.sessions import find_session
@@ -106,6 +108,24 @@ def test_link_lifetime_is_a_setting(make: Any) -> None:
     before = clock.now()
     expires_at = issue_reset_link(make.actor(brief), user.id).expires_at
     assert timedelta(seconds=299) < expires_at - before <= timedelta(seconds=301)
+
+
+def test_mailed_link_ends_where_resets_by_email_are_not_allowed_any_more(
+    make: Any, acme: Any, ada: Any
+) -> None:
+    shown, mailed = (
+        create_reset_link(acme, user, is_mailed=is_mailed)[0]
+        for user, is_mailed in (
+            (get_user(acme.id, ada.id), False),
+            (get_user(acme.id, make.user(acme).id), True),
+        )
+    )
+    off = {"authentication": {"recovery": {"password_reset": False}}}
+    update_settings(make.actor(acme), acme.slug, off)
+    now = get_organization_by_id(acme.id)
+    assert find_reset(now, shown) is not None, "an administrator passes it on"
+    with pytest.raises(ResetEnded):
+        reset_password(now, mailed, NEW)
 
 
 def test_password_change_invalidates_the_link(make: Any, acme: Any, ada: Any) -> None:

@@ -15,6 +15,7 @@ from app.models.client import Client
 from app.models.organization import Organization
 from app.models.token import AccessToken
 from app.models.user import User, UserImport, UserImportPart, UserImportRefusal
+from app.operations.clients.clients import update_client
 from app.operations.directory import lookups
 from app.operations.directory.users import find_user_by_email
 from app.operations.maintenance.janitor import purge_expired
@@ -64,6 +65,13 @@ def test_client_that_lost_its_scope_stops_the_import(make: Any) -> None:
     db.session.execute(update(Client).where(Client.id == machine.id).values(status="disabled"))
     db.session.commit()
     assert import_runner.run_import(admin(make, acme), record.public_id).status == "failed"
+    root = make.root()
+    of_root = make.machine(root, "users:read", "users:write", "organizations:write")
+    actor = replace(actor, home_organization_id=root.id, client_id=of_root.registered.client.id)
+    record = begin(actor, "email\nlate@users.example\n")
+    update_client(make.system(root), of_root.client_id, {"scopes": ["users:read", "users:write"]})
+    ended = import_runner.run_import(admin(make, acme), record.public_id)
+    assert ended.status == "failed", "it may not act here any more"
 
 
 @pytest.mark.parametrize("ended", ["the sign-in", "all sign-ins", "the token"])

@@ -304,6 +304,11 @@ def test_importer_without_admins_write_can_assign_only_default_roles(make: Any) 
     ended = bring_in(clerk, text)
     assert counts(ended) == ("done", 1, 0, 0, 1)
     assert reasons(clerk, ended) == {2: [("roles", "insufficient_scope")]}
+    checked = bring_in(clerk, text, dry=True)
+    import_uploads.start_import(admin(make, acme), checked.public_id)
+    started = import_runner.run_import(clerk, checked.public_id)
+    assert started.created_by == clerk.label, "who sent the file, not who started it"
+    assert counts(started) == ("done", 0, 0, 1, 1), "what the dry run rejected was not what others started"
     assert counts(bring_in(admin(make, acme), text)) == ("done", 1, 0, 1, 0)
 
 
