@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from app.operations.audit.webhook_publishing import publish_to_webhooks
-from app.operations.grants.revocation import follow_replaced_sessions
+from app.operations.grants.revocation import subscribe_to_replaced_sessions
 from app.operations.mail.notices import announce_root
 from app.operations.store import audit
-from app.operations.users.import_runner import follow_session
+from app.operations.users.import_runner import move_imports
 
 
 def connect() -> None:
@@ -16,4 +16,4 @@ def connect() -> None:
     """
     audit.subscribe(publish_to_webhooks)
     audit.subscribe(announce_root, only_from_root=True)
-    follow_replaced_sessions(follow_session)
+    subscribe_to_replaced_sessions(move_imports)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import cache
 from typing import Any
 from uuid import UUID
 
@@ -15,19 +15,19 @@ from app.models.grant import AuthorizationCode, Grant
 from app.models.token import DeviceCode
 from app.operations.grants import grants, logout
 from app.operations.store import clock
-from app.operations.store.transactions import count_changed, on_commit, transaction
+from app.operations.store.transactions import count_changed, transaction
 from app.rules.actor import Actor
 
-_session_followers: list[Callable[[str, UUID, UUID], None]] = []
+_on_session_replaced: list[Callable[[str, UUID, UUID], None]] = []
 
 
-def follow_replaced_sessions(follower: Callable[[str, UUID, UUID], None]) -> None:
-    """Call the follower with the organization, the replaced session and its successor, after the commit of the sign-in.
+def subscribe_to_replaced_sessions(callback: Callable[[str, UUID, UUID], None]) -> None:
+    """Call back with the organization, the replaced session and its successor, in the transaction of the sign-in.
 
     Subscribing twice has no effect.
     """
-    if follower not in _session_followers:
-        _session_followers.append(follower)
+    if callback not in _on_session_replaced:
+        _on_session_replaced.append(callback)
 
 
 def revoke_matching_grants(actor: Actor, condition: Any, *, reason: str) -> int:
@@ -137,14 +137,11 @@ def on_sessions_ended(organization_id: str, session_ids: Sequence[UUID]) -> None
 
 
 def on_session_replaced(organization_id: str, from_session: UUID, to_session: UUID) -> None:
-    """Move grants and listeners of a session to the one that replaced it when the same user signed in again.
-
-    What else a session has begun follows after the commit.
-    """
+    """Move what a session began to the one that replaced it when the same user signed in again."""
     _MOVE.write_later(of_organization=organization_id, from_session=from_session, session_id=to_session)
     logout.transfer_listeners(organization_id, from_session, to_session)
-    for follower in _session_followers:
-        on_commit(partial(follower, organization_id, from_session, to_session))
+    for callback in _on_session_replaced:
+        callback(organization_id, from_session, to_session)
 
 
 _MOVE = CompiledQuery(

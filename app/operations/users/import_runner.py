@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -22,7 +21,7 @@ from app.operations.users import import_records
 from app.operations.users.import_batches import ImportSuperseded, UploadExpired, process_next_part
 from app.operations.users.import_records import ImportRecord, get_import, get_import_row
 from app.rules.actor import Actor
-from app.rules.errors import Forbidden, NotFound, Unavailable
+from app.rules.errors import Forbidden, Unavailable
 from app.rules.identifiers import public_id
 
 LEASE = "user-imports"
@@ -69,18 +68,20 @@ def run_import(
     return record
 
 
-def follow_session(organization_id: str, from_session: UUID, to_session: UUID) -> None:
-    """Let imports that a session of the organization started go on with the one that replaced it.
+@transaction
+def move_imports(organization_id: str, from_session: UUID, to_session: UUID) -> None:
+    """Move the imports that a session of the organization started to the one that replaced it.
 
-    A user who signs in again, for example because something asks for a recent sign-in, has not ended them. Without the
-    database they stop, as for a session that has ended.
+    A user who signs in again, for example because something asks for a recent sign-in, has not ended them.
     """
-    with suppress(Unavailable, NotFound):
-        for owner_id, import_id, importer in _find_running_of_session(organization_id, from_session):
-            _set_importer(owner_id, import_id, importer | {"session_id": str(to_session)})
+    for owner_id, import_id, importer in _find_running_of_session(organization_id, from_session):
+        count_changed(
+            update(UserImport)
+            .where(has_key(UserImport, owner_id, import_id), UserImport.status.in_(IN_PROGRESS))
+            .values(importer=importer | {"session_id": str(to_session)})
+        )
 
 
-@read
 def _find_running_of_session(
     organization_id: str, session_id: UUID
 ) -> list[tuple[str, UUID, dict[str, Any]]]:
@@ -97,15 +98,6 @@ def _find_running_of_session(
         for row in rows
         if row.importer.get("session_id") == str(session_id)
     ]
-
-
-@transaction
-def _set_importer(organization_id: str, import_id: UUID, importer: Mapping[str, Any]) -> None:
-    count_changed(
-        update(UserImport)
-        .where(has_key(UserImport, organization_id, import_id), UserImport.status.in_(IN_PROGRESS))
-        .values(importer=importer)
-    )
 
 
 def _process_or_fail(job: UserImport) -> None:
