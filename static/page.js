@@ -52,14 +52,13 @@ if (organizations) {
   });
 }
 
-// "Forgot password?" takes along the email that was entered.
+// "Forgot password?" takes along the email that was entered, in the fragment of the URL, which no server sees.
 const forgot = document.getElementById("forgot-link");
-forgot?.addEventListener("click", () => {
-  const email = document.getElementById("username").value;
-  const next = new URL(forgot.href);
-  if (email) next.searchParams.set("email", email);
-  forgot.href = next;
-});
+const username = document.getElementById("username");
+forgot?.addEventListener("click", () => { forgot.hash = encodeURIComponent(username.value); });
+if (document.getElementById("forgot-submit") && location.hash) {
+  username.value ||= decodeURIComponent(location.hash.slice(1));
+}
 
 // Send a form only once: while the response is on its way, a second click would register a second client or use up a
 // one-time code. After ten seconds the user may try again, as after a response that keeps the page, such as one that

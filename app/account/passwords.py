@@ -46,8 +46,6 @@ def forgot_password_page(organization: str) -> Response:
     org = get_organization_by_slug(organization)
     parameters = open_request(org)
     form = ForgotPasswordForm()
-    if not form.is_submitted():
-        form.email.data = request.args.get("email", "")[:254]
     if form.validate_on_submit():
         with form.show_errors(InvalidInput, TooManyRequests):
             request_reset(
@@ -110,7 +108,7 @@ def reset_password_page(organization: str, token: str) -> Response:
 def change_password_page(context: AccountContext) -> Response:
     """Change the password; this signs the user out of other browsers and apps.
 
-    Who has none sets one by a reset link, which needs their mailbox.
+    Users without a password set one with an emailed link.
     """
     user = context.user
     form = ChangePasswordForm()

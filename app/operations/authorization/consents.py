@@ -169,7 +169,7 @@ def get_consent_state(client: ClientSnapshot, user_id: UUID) -> ConsentState:
 def covered_scopes(organization_id: str, consent: Any) -> tuple[str, ...]:
     """Return the scopes that a consent covers now; ``consent`` has the columns of its row.
 
-    Those that expired earlier are left out, and those that were deleted since, even if the name is in use again.
+    Those that expired earlier are left out, and those that were deleted and created again since.
     """
     scopes = unexpired_scopes(consent.scope, consent.shown, clock.now())
     return get_catalog(organization_id).select_allowed(scopes, consent.updated_at)
