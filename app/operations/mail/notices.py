@@ -58,7 +58,7 @@ Notice = Literal[
     "second_factors_reset",
 ]
 MAX_ADMINISTRATOR_NOTICES_PER_HOUR = 20
-"""Notices of all kinds in one organization, so that a program cannot flood mailboxes."""
+"""Notices of one kind in one organization: a program cannot flood mailboxes, or suppress notices of another kind."""
 AdministratorNotice = Literal["administrator_added", "secret_ends", "secret_revealed"]
 MAX_RECIPIENTS = 20
 ROOT_NOTICE_KIND = "root_access"
@@ -104,24 +104,21 @@ def _notify_user(
 @transaction
 def notify_administrators(
     actor: Actor, notice: AdministratorNotice, subject: str, values: Mapping[str, str]
-) -> None:
-    """Notify all administrators, also the actor, within the same transaction; do nothing without a mail server.
+) -> bool:
+    """Notify all administrators, also the actor, within the same transaction, and return whether that was possible.
 
-    Notices about the same ``subject`` by the same actor are sent once an hour.
+    Nobody is notified without a mail server, and beyond the limit of an hour. Notices about the same ``subject`` by the
+    same actor are sent once an hour.
     """
     if not emails.is_possible():
-        return
+        return False
     organization = get_organization_by_id(actor.organization_id)
     same = rate_limits.bucket_key("administrator notice", notice, actor.label, subject)
     if not rate_limits.consume_quota(organization.id, same, 1, _HOUR):
-        return
-    if not rate_limits.consume_quota(
-        organization.id,
-        rate_limits.bucket_key("administrator notices"),
-        MAX_ADMINISTRATOR_NOTICES_PER_HOUR,
-        _HOUR,
-    ):
-        return
+        return False
+    of_kind = rate_limits.bucket_key("administrator notices", notice)
+    if not rate_limits.consume_quota(organization.id, of_kind, MAX_ADMINISTRATOR_NOTICES_PER_HOUR, _HOUR):
+        return False
     all_values = {
         "by": actor.label,
         "at": clock.now().isoformat(),
@@ -131,6 +128,7 @@ def notify_administrators(
     }
     for email in administrator_emails(organization.id):
         emails.send(organization, email, notice, all_values)
+    return True
 
 
 def email_administrators(
