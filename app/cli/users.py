@@ -147,7 +147,7 @@ def _line(record: UserRecord) -> str:
 @click.option("--format", "file_format", type=click.Choice(FORMATS), help="Default: from the file name.")
 @click.option("--on-existing", type=click.Choice(ON_EXISTING), default="skip", show_default=True)
 @click.option("--dry-run", is_flag=True, help="Check the file and print what would happen.")
-@click.option("--resume", is_flag=True, help="Continue an interrupted import of this file.")
+@click.option("--resume", is_flag=True, help="Continue an interrupted import or dry run of this file.")
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Default: FILE.refused.csv")
 def import_command(
     file: Path,
@@ -168,10 +168,11 @@ def import_command(
             "It would replace the imported file. Use another one.", param_hint="--report"
         )
     actor = operator(organization)
-    begun = import_uploads.find_interrupted(actor, _digest(file))
+    begun = import_uploads.find_interrupted(actor, _digest(file), is_dry_run=dry_run)
     if begun is not None and not resume:
+        kind = "A dry run" if dry_run else "An import"
         raise click.ClickException(
-            f"An import of this file was interrupted after {begun.done} of {begun.total} rows. Add --resume."
+            f"{kind} of this file was interrupted after {begun.done} of {begun.total} rows. Add --resume."
         )
     if begun is None:
         begun = _upload(actor, file, file_format or format_of_name(file.name), on_existing, dry_run)

@@ -10,6 +10,7 @@ import pytest
 from flask import Flask
 
 from app.operations.directory.users import find_user_by_email
+from app.operations.users import import_runner
 from tests.cli.test_commands import run
 from tests.factories import Factory
 from tests.support.databases import Database
@@ -59,6 +60,25 @@ def test_dry_run_changes_nothing(app: Flask, folder: Path, database: Database) -
     assert database.count("users") == 0
     assert (folder / "report.csv").read_text() == (
         "row,errors,email\n3,email: Enter a valid email address.,nobody\n"
+    )
+
+
+def test_dry_run_does_not_continue_an_interrupted_import(
+    app: Flask, folder: Path, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = folder / "users.csv"
+    file.write_text("email\n" + "".join(f"p{number}@users.example\n" for number in range(600)))
+    process, done = import_runner.process_next_part, iter([True])
+    with monkeypatch.context() as patch:
+        patch.setattr(import_runner, "process_next_part", lambda job: next(done) and process(job))
+        assert bring_in(app, file)[0] == 1
+    assert database.count("users") == 250
+    code, said, _ = bring_in(app, file, "--dry-run", "--resume")
+    assert code == 0 and "created 350, updated 0, skipped 250" in said and database.count("users") == 250
+    assert "Add --resume" in bring_in(app, file)[2]
+    assert bring_in(app, file, "--resume")[:2] == (
+        0,
+        "created 600, updated 0, skipped 0, rejected 0 of 600 rows\n",
     )
 
 

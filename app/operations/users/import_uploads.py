@@ -18,7 +18,6 @@ from app.models.base import has_key
 from app.models.user import (
     CHECKED,
     CHECKING,
-    IN_PROGRESS,
     RUNNING,
     UNFINISHED,
     UPLOADING,
@@ -158,8 +157,8 @@ def start_import(actor: Actor, import_id: str) -> ImportRecord:
 
 
 @read
-def find_interrupted(actor: Actor, digest: str) -> ImportRecord | None:
-    """Find the import of the file with this SHA-256 that the command line started but did not finish.
+def find_interrupted(actor: Actor, digest: str, *, is_dry_run: bool) -> ImportRecord | None:
+    """Find the import, or the dry run, of the file with this SHA-256 that the command line started but did not finish.
 
     Raises Forbidden.
     """
@@ -168,7 +167,7 @@ def find_interrupted(actor: Actor, digest: str) -> ImportRecord | None:
         select(UserImport)
         .where(
             UserImport.organization_id == actor.organization_id,
-            UserImport.status.in_(IN_PROGRESS),
+            UserImport.status == (CHECKING if is_dry_run else RUNNING),
             UserImport.is_foreground,
             UserImport.digest == bytes.fromhex(digest),
         )
