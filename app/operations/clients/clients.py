@@ -17,7 +17,12 @@ from app.models.client import DELETED, Client, ClientRegistration, ClientRequest
 from app.models.grant import Consent, Grant
 from app.models.user import AppRoleAssignment
 from app.operations.clients import logos, sector_documents
-from app.operations.clients.client_access import find_granted_scopes, find_inaccessible_scopes, grant_access
+from app.operations.clients.client_access import (
+    delete_access_requests,
+    find_granted_scopes,
+    find_inaccessible_scopes,
+    grant_access,
+)
 from app.operations.clients.client_permissions import (
     hold_managed_resources,
     require_approval_permission,
@@ -173,8 +178,8 @@ def check_client_update(actor: Actor, client_id: str, fields: Mapping[str, Any])
 def delete_client(actor: Actor, client_id: str, *, expected_version: ExpectedVersion = None) -> DeletedClient:
     """Delete a client and revoke its tokens, codes, consents and secrets. Return how many there were.
 
-    Raises NotFound, Forbidden, PreconditionFailed, and FreshSignInRequired if the user signed in too long ago
-    (PO-4). Audit: ``client.deleted``.
+    Pending requests for its approval, and for its access to APIs, are closed. Raises NotFound, Forbidden,
+    PreconditionFailed, and FreshSignInRequired if the user signed in too long ago (PO-4). Audit: ``client.deleted``.
     """
     row = get_client_row(actor, client_id, "clients:write")
     require_version(row.version, expected_version)
@@ -187,6 +192,8 @@ def delete_client(actor: Actor, client_id: str, *, expected_version: ExpectedVer
     # Before the client, in the order of locks.
     expire_codes_of_client(actor, row.id)
     update_client_row(row, status=DELETED, deleted_at=now, tokens_not_before=now, updated_at=now)
+    close_client_requests(actor, row.id, DECLINED)
+    delete_access_requests(row)
     counts = DeletedClient(tokens, grants, consents, revoke_all_secrets(actor, row))
     _delete_registration_keys(row)
     logos.delete_logo(row)
