@@ -203,12 +203,21 @@ def test_log_of_root_ends_other_organizations_again(app: Flask, make: Factory, t
     """Nobody can export the log of a deleted organization, so only root's log names it."""
     admin, states = (
         make.actor(make.root()),
-        {"deleted": "deleted", "suspended": "suspended", "back": "active"},
+        {"deleted": "deleted", "suspended": "suspended", "back": "active", "parked": "suspended"},
     )
-    events = [("deleted", "deleted"), ("suspended", "suspended"), ("back", "deleted"), ("back", "restored")]
+    active, suspended = {"status": "active"}, {"status": "suspended"}
+    events: list[tuple[str, str, dict[str, str] | None]] = [
+        ("deleted", "deleted", None),
+        ("suspended", "suspended", None),
+        ("back", "suspended", suspended),
+        ("back", "deleted", None),
+        ("back", "restored", active),
+        ("parked", "deleted", None),
+        ("parked", "restored", suspended),
+    ]
     export = [
-        exported(number, "root", f"organization.{action}", slug)
-        for number, (slug, action) in enumerate(events)
+        exported(number, "root", f"organization.{action}", slug, after=after)
+        for number, (slug, action, after) in enumerate(events)
     ]
     (tmp_path / "export").write_text("\n".join(export))
     for slug in states:

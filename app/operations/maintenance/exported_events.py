@@ -16,6 +16,7 @@ from app.extensions import db
 from app.models.audit import AuditEvent
 from app.models.client import DISABLED, Credential
 from app.models.grant import Consent
+from app.models.organization import SUSPENDED
 from app.models.second_factor import Passkey
 from app.models.user import User
 from app.operations.authorization.connected_apps import revoke_consent
@@ -119,10 +120,18 @@ def _read_event(event: Mapping[str, Any]) -> ExportedEvent:
 
 
 def leaves_suspended(events: Iterable[ExportedEvent], slug: str) -> bool:
-    """Return whether the last of these events that suspends or resumes the organization suspends it."""
-    pair = {"organization.suspended", "organization.resumed"}
-    own = [event for event in events if event.affected_organization == slug and event.action in pair]
-    return bool(own) and max(own, key=lambda event: event.at).action == "organization.suspended"
+    """Return whether the last of these events that suspends, resumes or restores the organization suspends it."""
+    actions = {"organization.suspended", "organization.resumed", "organization.restored"}
+    own = [event for event in events if event.affected_organization == slug and event.action in actions]
+    return bool(own) and _suspends(max(own, key=lambda event: event.at))
+
+
+def _suspends(event: ExportedEvent) -> bool:
+    """Return whether the event suspends an organization, maybe one that it restores."""
+    is_restored = event.action == "organization.restored"
+    return event.action == "organization.suspended" or (
+        is_restored and event.after.get("status") == SUSPENDED
+    )
 
 
 def end_again(events: list[ExportedEvent]) -> tuple[list[str], list[str], list[str]]:
@@ -140,11 +149,11 @@ def end_again(events: list[ExportedEvent]) -> tuple[list[str], list[str], list[s
         key = (event.affected_organization, event.action, subject)
         if _is_to_review(event):
             to_review.append(event.words)
-        if event.action in _CANCELS:
-            ended.pop((event.affected_organization, _CANCELS[event.action], subject), None)
-        elif event.action not in _HANDLERS:
+        for cancelled in _CANCELS.get(event.action, ()):
+            ended.pop((event.affected_organization, cancelled, subject), None)
+        if event.action not in _HANDLERS:
             continue
-        elif key in ended:
+        if key in ended:
             ended[key] = replace(event, after={**ended[key].after, **event.after})
         else:
             ended[key] = event
@@ -330,7 +339,9 @@ def _replace_keys(actor: Actor, event: ExportedEvent) -> bool:
 
 
 def _suspend_organization(_: Actor, event: ExportedEvent) -> bool:
-    return bool(update_organization(_root(), event.target, {"status": "suspended"}).changed)
+    return _suspends(event) and bool(
+        update_organization(_root(), event.target, {"status": SUSPENDED}).changed
+    )
 
 
 def _root() -> Actor:
@@ -369,15 +380,16 @@ _HANDLERS: Mapping[str, Callable[[Actor, ExportedEvent], object]] = {
     "second_factors.reset": lambda actor, event: reset_user_factors(actor, event.target),
     "signing_key.removed": _replace_keys,
     "organization.suspended": _suspend_organization,
+    "organization.restored": _suspend_organization,
     "organization.deleted": lambda _, event: delete_organization(_root(), event.target),
 }
-_CANCELS = {
-    "app_role.assigned": "app_role.removed",
-    "group.member_added": "group.member_removed",
-    "credential.kept": "credential.retired",
-    "user.enabled": "user.disabled",
-    "organization.resumed": "organization.suspended",
-    "organization.restored": "organization.deleted",
+_CANCELS: Mapping[str, tuple[str, ...]] = {
+    "app_role.assigned": ("app_role.removed",),
+    "group.member_added": ("group.member_removed",),
+    "credential.kept": ("credential.retired",),
+    "user.enabled": ("user.disabled",),
+    "organization.resumed": ("organization.suspended", "organization.restored"),
+    "organization.restored": ("organization.deleted", "organization.suspended"),
 }
 # Changes that give nothing back by themselves, but whose old values apply again.
 _TO_REVIEW = frozenset(
