@@ -12,8 +12,11 @@ from typing import Any
 
 import pytest
 from flask import Flask
+from sqlalchemy import update
 
 from app.config import UnsafeConfiguration
+from app.extensions import db
+from app.models.organization import Organization
 from app.operations.clients.clients import update_client
 from app.operations.clients.credentials import (
     list_credentials,
@@ -153,6 +156,24 @@ def test_blocked_secret_works_again_once_it_is_confirmed(app: Flask, make: Facto
     )
     assert run(app, "maintenance", "restore").exit_code == 0
     assert not mints(), "a later restore blocks it again"
+
+
+def test_active_administrators_of_root_get_links(app: Flask, make: Factory) -> None:
+    """Another exit status would keep the guide's block from starting the service."""
+    root = make.root()
+    made = [make.user(root, email=f"r{number}@root.example", role="admin") for number in range(30)]
+    with app.app_context():
+        update_user(make.actor(root), made[0].public_id, {"status": "disabled"})
+    done = run(app, "maintenance", "restore")
+    assert done.exit_code == 0, done.output
+    assert done.stdout.count("New password of") == 30
+    with app.app_context():
+        no_passwords = {"settings": {"authentication": {"password": {"enabled": False}}}}
+        db.session.execute(update(Organization).where(Organization.is_root).values(no_passwords))
+        db.session.commit()
+    forget(app)
+    done = run(app, "maintenance", "restore")
+    assert done.exit_code == 0 and "New password of" not in done.stdout, done.output
 
 
 def test_receipt_that_cannot_be_written_is_printed(

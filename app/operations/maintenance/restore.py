@@ -15,11 +15,13 @@ from sqlalchemy import select, update
 from app.fast_path import cache_invalidation
 from app.models.client import Credential
 from app.models.organization import Organization
+from app.models.user import ACTIVE
 from app.operations.directory.lookups import get_root_organization, touch_organization
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.maintenance.exported_events import RESTORE, end_again, read_export
 from app.operations.organizations.administrators import list_administrators
 from app.operations.store import audit, checkpoints, clock, outages
+from app.operations.store.rows import iterate_pages
 from app.operations.store.transactions import count_changed, transaction
 from app.operations.users.password_resets import issue_reset_link
 from app.rules.actor import Actor
@@ -153,8 +155,13 @@ def _finish(root: OrganizationSnapshot, report: RestoreReport) -> None:
 
 
 def _invite_root_administrators(root: OrganizationSnapshot, report: RestoreReport) -> None:
+    """Send links to the active administrators of root, unless nobody there signs in with a password."""
+    if not root.settings["authentication"]["password"]["enabled"]:
+        return
     system = Actor.system(root.id, RESTORE)
-    for record in list_administrators(system, root.slug, filters={"role": ADMIN}).items:
+    for record in iterate_pages(list_administrators, system, root.slug, filters={"role": ADMIN}):
+        if record.status != ACTIVE:
+            continue
         try:
             report.links[record.email] = issue_reset_link(system, record.user_id).link
         except DomainError as error:
