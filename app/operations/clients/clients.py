@@ -49,6 +49,7 @@ from app.operations.clients.client_records import (
     to_client_record,
     update_client_row,
 )
+from app.operations.clients.credential_revocation import revoke_unused_secrets
 from app.operations.clients.credential_rows import (
     CredentialRecord,
     active_tokens_of_client,
@@ -151,7 +152,8 @@ def update_client(
     Revokes the secrets of a client that no longer authenticates by secret. Raises InvalidInput naming every
     wrong field, NotFound, Forbidden, Conflict for a field that its metadata document sets,
     PreconditionFailed, and FreshSignInRequired if a user who signed in too long ago gives it management scopes or
-    changes how it authenticates. Audit: ``client.updated`` with the changed fields.
+    changes how it authenticates. Audit: ``client.updated`` with the changed fields, and ``credential.revoked`` for each
+    secret.
     """
     if sector_documents.FIELD in fields or "redirect_uris" in fields:
         current_uri = _sector_identifier_uri(actor, client_id)
@@ -367,8 +369,6 @@ def _update(
         grant_access(actor, row, resource, names)
     logos.sync_logo(row, before.logo_uri, after.logo_uri)
     _delete_removed_roles(row, before, after)
-    if before.uses_secret and not after.uses_secret:
-        revoke_all_secrets(actor, row)
     ensure_chosen_keys(organization, after)
     _record_event(
         actor,
@@ -377,6 +377,8 @@ def _update(
         before=_audit_values(before, changed),
         after=_audit_values(after, changed),
     )
+    if before.uses_secret and not after.uses_secret:
+        revoke_unused_secrets(actor, row)
     if "scopes" in changed or "grant_types" in changed:
         warnings += _access_warnings(row, after)
     return UpdatedClient(to_client_record(load_client_row(actor, client_id)), changed, warnings)
