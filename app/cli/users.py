@@ -21,6 +21,7 @@ from app.operations.users.import_records import ImportRecord
 from app.operations.users.users import UserRecord, find_user_record
 from app.rules.actor import Actor
 from app.rules.directory.permissions import ADMIN
+from app.rules.errors import Conflict
 from app.rules.identifiers import public_id
 from app.rules.users.import_files import FORMATS, format_of_name
 from app.rules.users.profile import STATUSES
@@ -49,12 +50,16 @@ def list_command(organization: str, search: str | None, status: str | None) -> N
 @click.argument("email")
 @click.option("--name", default="")
 def create_command(organization: str, email: str, name: str) -> None:
-    """Create a user, and send or print the link to choose a password."""
+    """Create a user, and send or print the link to choose a password, if the organization allows passwords."""
     actor = operator(organization)
     record = user_changes.add_user(actor, {"email": email, "name": name})
     click.echo(_line(record))
-    made = user_changes.issue_user_reset_link(actor, record.user.public_id)
-    click.echo(made.link or f"The link was sent to {record.user.email}.")
+    try:
+        made = user_changes.issue_user_reset_link(actor, record.user.public_id)
+    except Conflict as error:
+        click.echo(f"The user gets no link. {error.description}", err=True)
+    else:
+        click.echo(made.link or f"The link was sent to {record.user.email}.")
 
 
 @users_commands.command("give-role")
