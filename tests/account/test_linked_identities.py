@@ -55,6 +55,8 @@ def test_user_links_and_unlinks_an_account(provider: Provider, visitor: Visitor,
     assert visitor.post(f"{home}/identities/idn_{remove}/remove").status_code == 303
     assert not provider.rows(LinkedIdentity)
     assert len(provider.rows(Session)) == 3  # The session of the provider has ended (SS-6).
+    activity = visitor.get(f"/organizations/{provider.acme.slug}/account/activity").text
+    assert "identity provider was linked" in activity and "identity provider was unlinked" in activity
 
 
 @pytest.mark.parametrize("action", ["link/example", "remove"])

@@ -196,6 +196,8 @@ ACCOUNT_EVENTS: Mapping[str, str] = {
     "passkey.renamed": lazy_gettext("A passkey was renamed"),
     "passkey.counter_went_back": lazy_gettext("A passkey was rejected because it may have been copied"),
     "browser.forgotten": lazy_gettext("A recognized browser was removed"),
+    "identity.linked": lazy_gettext("An account at an identity provider was linked"),
+    "identity.unlinked": lazy_gettext("An account at an identity provider was unlinked"),
     "user.password_changed": lazy_gettext("The password was changed"),
     "user.password_reset_requested": lazy_gettext("A password reset was requested"),
     "user.password_reset": lazy_gettext("The password was reset with a link"),
