@@ -169,12 +169,14 @@ def administrator_emails(organization_id: str, *, only_home_users: bool = False)
 def announce_root(actor: Actor, event: Mapping[str, Any]) -> None:
     """Queue a notice to the organization's administrators that the actor of root did this, in the same transaction.
 
-    One notice per actor and hour. Do nothing without a mail server, or if the organization's settings ``before`` the
-    change turned these notices off.
+    One notice per actor and hour. Do nothing without a mail server or an administrator, such as while root creates the
+    organization, or if the organization's settings ``before`` the change turned these notices off.
     """
     if actor.kind not in {"user", "client"} or current().mail_server is None:
         return
     if not _is_enabled(actor.organization_id, event["before"] or {}):
+        return
+    if not administrator_emails(actor.organization_id, only_home_users=True):
         return
     who = str(actor.user_id or actor.client_id)
     if not rate_limits.consume_quota(
