@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 from sqlalchemy import delete, or_, select, update
 
@@ -80,6 +80,19 @@ class ExportedEvent(Struct, frozen=True):
         return f"{self.organization} {self.at} {self.action} {self.target}"
 
 
+class EndedAgain(Struct):
+    """Events of an audit export, in words.
+
+    ``ended_again`` were applied. ``failed`` could not be, with the reason. ``not_in_backup`` ended what was created
+    after the backup, so there is nothing to end. ``to_review`` only an administrator can apply.
+    """
+
+    ended_again: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    not_in_backup: list[str] = field(default_factory=list)
+    to_review: list[str] = field(default_factory=list)
+
+
 def read_export(lines: Iterable[str]) -> Iterable[ExportedEvent]:
     """Iterate over the events of an audit export that end something. Raises InvalidInput."""
     number = 0
@@ -134,21 +147,14 @@ def _suspends(event: ExportedEvent) -> bool:
     )
 
 
-def end_again(events: list[ExportedEvent]) -> tuple[list[str], list[str], list[str]]:
-    """End again what ended after the backup and was not undone later.
-
-    Return the events that were applied, those that could not be, with the reason, and those that only an administrator
-    can apply.
-    """
-    applied: list[str] = []
-    failed: list[str] = []
-    to_review: list[str] = []
+def end_again(events: list[ExportedEvent], result: EndedAgain) -> None:
+    """End again what ended after the backup and was not undone later, and add each event to the ``result``."""
     ended: dict[tuple[str, str, str], ExportedEvent] = {}
     for event in sorted(_without_known(events), key=lambda event: event.at):
         subject = _subject_of(event)
         key = (event.affected_organization, event.action, subject)
         if _is_to_review(event):
-            to_review.append(event.words)
+            result.to_review.append(event.words)
         for cancelled in _CANCELS.get(event.action, ()):
             ended.pop((event.affected_organization, cancelled, subject), None)
         if event.action not in _HANDLERS:
@@ -161,14 +167,13 @@ def end_again(events: list[ExportedEvent]) -> tuple[list[str], list[str], list[s
         try:
             organization = get_organization_by_slug(event.affected_organization)
             if _HANDLERS[event.action](Actor.system(organization.id, RESTORE), event) is not False:
-                applied.append(event.words)
+                result.ended_again.append(event.words)
         except NotFound:
-            failed.append(f"{event.words}: not in this backup")
+            result.not_in_backup.append(event.words)
         except DomainError as error:
-            failed.append(f"{event.words}: {error.description}")
+            result.failed.append(f"{event.words}: {error.description}")
         except (KeyError, TypeError, ValueError):
-            failed.append(f"{event.words}: the event lacks what it needs")
-    return applied, failed, to_review
+            result.failed.append(f"{event.words}: the event lacks what it needs")
 
 
 @read
@@ -314,10 +319,11 @@ def _withdraw_consent(actor: Actor, event: ExportedEvent) -> None:
 @transaction
 def _remove_passkey(actor: Actor, event: ExportedEvent) -> None:
     passkey = str(event.before["passkey"])
+    row_id = parse_public_id("pky", passkey)
+    if row_id is None:
+        raise ValueError("not the ID of a passkey")
     removed = count_changed(
-        delete(Passkey).where(
-            Passkey.organization_id == actor.organization_id, Passkey.id == parse_public_id("pky", passkey)
-        )
+        delete(Passkey).where(Passkey.organization_id == actor.organization_id, Passkey.id == row_id)
     )
     if removed != 1:
         raise NotFound("There is no such passkey.")
