@@ -265,7 +265,9 @@ def refuse_provider(
     """Show the reason why a sign-in with an identity provider failed: on the sign-in page, or on the invitation's."""
     if invitation is not None:
         query = urlencode({"refused": reason, "provider": slug})
-        return redirect(f"/organizations/{organization.slug}/invite/{quote(invitation, safe='')}?{query}", 303)
+        return redirect(
+            f"/organizations/{organization.slug}/invite/{quote(invitation, safe='')}?{query}", 303
+        )
     return sign_in_form(
         organization,
         pending,

@@ -122,6 +122,7 @@ def print_report(report: RestoreReport) -> None:
     """Print what ended again, what did not, and what an administrator has to review."""
     for title, lines in (
         ("Ended again", report.ended_again),
+        ("Not in this backup, so there is nothing to end", report.not_in_backup),
         ("Not ended again", report.failed),
         ("Changed since the backup, review it", report.to_review),
     ):

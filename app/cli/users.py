@@ -21,6 +21,7 @@ from app.operations.users.import_records import ImportRecord
 from app.operations.users.users import UserRecord, find_user_record
 from app.rules.actor import Actor
 from app.rules.directory.permissions import ADMIN
+from app.rules.errors import Conflict
 from app.rules.identifiers import public_id
 from app.rules.users.import_files import FORMATS, format_of_name
 from app.rules.users.profile import STATUSES
@@ -49,12 +50,16 @@ def list_command(organization: str, search: str | None, status: str | None) -> N
 @click.argument("email")
 @click.option("--name", default="")
 def create_command(organization: str, email: str, name: str) -> None:
-    """Create a user, and send or print the link to choose a password."""
+    """Create a user, and send or print the link to choose a password, if the organization allows passwords."""
     actor = operator(organization)
     record = user_changes.add_user(actor, {"email": email, "name": name})
     click.echo(_line(record))
-    made = user_changes.issue_user_reset_link(actor, record.user.public_id)
-    click.echo(made.link or f"The link was sent to {record.user.email}.")
+    try:
+        made = user_changes.issue_user_reset_link(actor, record.user.public_id)
+    except Conflict as error:
+        click.echo(f"The user gets no link. {error.description}", err=True)
+    else:
+        click.echo(made.link or f"The link was sent to {record.user.email}.")
 
 
 @users_commands.command("give-role")
@@ -170,10 +175,18 @@ def import_command(
             "It would replace the imported file. Use another one.", param_hint="--report"
         )
     actor = operator(organization)
-    begun = import_uploads.find_interrupted(actor, _digest(file), is_dry_run=dry_run)
+    digest = _digest(file)
+    begun = import_uploads.find_interrupted(actor, digest, is_dry_run=dry_run)
     if begun is not None and not resume:
+        kind = "A dry run" if dry_run else "An import"
         raise click.ClickException(
-            f"An import of this file was interrupted after {begun.done} of {begun.total} rows. Add --resume."
+            f"{kind} of this file was interrupted after {begun.done} of {begun.total} rows. Add --resume."
+        )
+    if begun is None and resume and import_uploads.find_interrupted(actor, digest, is_dry_run=not dry_run):
+        raise click.ClickException(
+            "An import of this file was interrupted, and no dry run. Leave out --dry-run to continue it."
+            if dry_run
+            else "A dry run of this file was interrupted, and no import. Add --dry-run, or leave out --resume."
         )
     if begun is not None and on_existing not in {None, begun.on_existing}:
         raise click.ClickException(

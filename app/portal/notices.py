@@ -20,7 +20,7 @@ NOTICES = {
     "access-request-cancelled": lazy_gettext("Request cancelled. Access that the client already has stays."),
     "access-given": lazy_gettext("Access given. The client can get tokens now."),
     "access-declined": lazy_gettext("Request declined."),
-    "access-withdrawn": lazy_gettext("Access withdrawn. The client’s tokens for this API no longer work."),
+    "access-withdrawn": lazy_gettext("Access withdrawn. Tokens that required it no longer work."),
     "api-deleted": lazy_gettext("API deleted. Its scopes were removed from every client."),
     "request-fixed": lazy_gettext("Fixed. The change is live. Send the request again."),
     "client-request-approved": lazy_gettext("Client approved. Members can now allow it."),

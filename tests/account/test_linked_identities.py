@@ -9,7 +9,7 @@ import pytest
 from app.models.identity_provider import IdentityProvider, LinkedIdentity
 from app.models.session import Session
 from app.models.user import User
-from app.operations.maintenance.exported_events import ExportedEvent, end_again
+from app.operations.maintenance.exported_events import EndedAgain, ExportedEvent, end_again
 from app.operations.sign_in.identity_providers import (
     delete_identity_provider,
 )
@@ -55,6 +55,8 @@ def test_user_links_and_unlinks_an_account(provider: Provider, visitor: Visitor,
     assert visitor.post(f"{home}/identities/idn_{remove}/remove").status_code == 303
     assert not provider.rows(LinkedIdentity)
     assert len(provider.rows(Session)) == 3  # The session of the provider has ended (SS-6).
+    activity = visitor.get(f"/organizations/{provider.acme.slug}/account/activity").text
+    assert "identity provider was linked" in activity and "identity provider was unlinked" in activity
 
 
 @pytest.mark.parametrize("action", ["link/example", "remove"])
@@ -108,10 +110,12 @@ def test_links_that_ended_after_a_backup_end_again(provider: Provider, visitor: 
     unlinked = happened(1, "identity.unlinked", user, identity=identity)
     deleted = happened(2, "identity_provider.deleted", provider.record.public_id)
     with provider.app.app_context():
-        assert end_again([unlinked]) == ([unlinked.words], [], [])
+        end_again([unlinked], result := EndedAgain())
+        assert result == EndedAgain([unlinked.words])
     assert not provider.rows(LinkedIdentity) and not provider.rows(Session)
     with provider.app.app_context():
-        assert end_again([deleted]) == ([deleted.words], [], [])
+        end_again([deleted], result := EndedAgain())
+        assert result == EndedAgain([deleted.words])
     assert not provider.rows(IdentityProvider)
 
 

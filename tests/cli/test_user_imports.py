@@ -77,16 +77,18 @@ def test_interrupted_import_and_dry_run_do_not_go_on_as_each_other(
             )
             import_uploads.confirm_upload(actor, upload, is_dry_run=begins_dry)
     interrupted, checked = folder / "import.csv", folder / "check.csv"
-    code, said, _ = bring_in(app, interrupted, "--dry-run", "--resume")
+    for file, wrong, kind in ((interrupted, ("--dry-run",), "dry run"), (checked, (), "import")):
+        code, _, told = bring_in(app, file, *wrong, "--resume")
+        assert code == 1 and f"was interrupted, and no {kind}" in told
+    code, said, _ = bring_in(app, checked, "--dry-run", "--resume")
     assert code == 0 and "Nothing was changed" in said
     assert database.count("users") == 0
     code, _, told = bring_in(app, interrupted, "--resume", "--on-existing", "skip")
     assert code == 1 and "began with --on-existing update" in told
-    for file in (interrupted, checked):
-        assert bring_in(app, file, "--resume")[:2] == (
-            0,
-            "created 1, updated 0, skipped 0, rejected 0 of 1 rows\n",
-        )
+    assert bring_in(app, interrupted, "--resume")[:2] == (
+        0,
+        "created 1, updated 0, skipped 0, rejected 0 of 1 rows\n",
+    )
 
 
 def test_rejected_rows_can_be_fixed_in_the_report_and_imported(app: Flask, folder: Path) -> None:

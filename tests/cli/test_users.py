@@ -25,6 +25,13 @@ def test_user_is_created_and_the_password_link_printed(app: Flask, make: Factory
         assert isinstance(sign_in(acme.id, "ada@acme.example", "four quiet otters sing"), SignedIn)
 
 
+def test_user_who_signs_in_without_a_password_gets_no_link(app: Flask, make: Factory) -> None:
+    make.organization("acme", settings={"authentication": {"password": {"enabled": False}}})
+    result = run(app, "users", "create", "--organization", "acme", "ada@acme.example")
+    assert result.exit_code == 0 and result.stdout.endswith("active ada@acme.example\n"), result.output
+    assert "The user gets no link." in result.stderr
+
+
 def test_administrator_is_appointed_after_the_last_one_has_left(app: Flask, make: Factory) -> None:
     acme = make.organization("acme")
     member = make.user(acme, email="ada@acme.example")

@@ -149,6 +149,13 @@ def test_owner_and_administrators_are_notified_without_the_reported_link(
     assert sorted(mail["To"] for mail in mails) == ["admin@acme.example", "owner@acme.example"]
     words = plain(mails[0])
     assert "found at github.com" in words and "blob" not in words and client.client_id in words
+    pages = {mail["To"]: plain(mail).rpartition(f"/{flow.organization.slug}/")[2].strip() for mail in mails}
+    assert pages["admin@acme.example"].startswith("audit?")
+    assert pages["owner@acme.example"] == f"clients/{client.client_id}", "who may not see the audit log"
+    report(flow.http, make.sign_in(owner).token)
+    deliver()
+    [mail] = [mail for mail in leak_letters(box)[2:] if mail["To"] == "owner@acme.example"]
+    assert plain(mail).strip().endswith("/account/security") and "an app" not in plain(mail)
 
 
 def test_notification_emails_are_limited(

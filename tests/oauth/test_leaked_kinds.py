@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,17 +10,22 @@ import pytest
 
 from app.operations.audit.leaked_secrets import KINDS
 from app.operations.clients.initial_access_tokens import create_registration_token
+from app.operations.directory.lookups import get_organization_by_slug
+from app.operations.sign_in.known_browsers import find_known_browser
 from app.operations.sign_in.sessions import find_session
 from app.operations.users.invitations import create_invitation, find_invitation
 from app.operations.users.password_resets import find_reset, issue_reset_link
+from app.operations.users.registrations import find_registration
+from app.operations.users.sign_up import register_user
 from app.rules import identifiers
-from tests.factories import Factory, bearer_header
+from tests.factories import PASSWORD, Factory, bearer_header
 from tests.oauth.conftest import Flow, audited
 from tests.oauth.device import Device
 from tests.oauth.test_leak_reports import report
 from tests.oauth.test_pushed_requests import bring, pushed
 from tests.scim.conftest import new_directory
 from tests.support.databases import Database
+from tests.support.mail_server import Mailbox, plain
 from tests.support.registering import register
 
 
@@ -109,6 +115,16 @@ def invitation(flow: Flow, make: Factory) -> Case:
     return Case(token, lives)
 
 
+def recognized_browser(flow: Flow, make: Factory) -> Case:
+    token = make.sign_in(flow.user).known_cookie
+
+    def lives() -> bool:
+        with flow.app.app_context():
+            return find_known_browser(flow.organization.id, flow.user.email, token) is not None
+
+    return Case(token, lives)
+
+
 def password_reset(flow: Flow, make: Factory) -> Case:
     with flow.app.app_context():
         token = issue_reset_link(make.actor(flow.organization), flow.user.id).link.rpartition("/")[2]
@@ -147,6 +163,7 @@ CASES: dict[str, Callable[[Flow, Factory], Case]] = {
     "registration access token": registration_access,
     "provisioning token": provisioning,
     "invitation": invitation,
+    "recognized browser": recognized_browser,
     "password reset": password_reset,
     "authorization code": authorization_code,
     "pushed request": pushed_request,
@@ -154,6 +171,15 @@ CASES: dict[str, Callable[[Flow, Factory], Case]] = {
 }
 # Checking consumes these, so they are checked only once, afterwards.
 SPENT = {"authorization code", "pushed request", "device code", "initial access token"}
+EVENTS = {
+    "access token": "token.revoked",
+    "client secret": "credential.revoked",
+    "session": "session.ended",
+    "initial access token": "registration_token.revoked",
+    "provisioning token": "provisioning_token.deleted",
+    "invitation": "invitation.revoked",
+    "recognized browser": "browser.forgotten",
+}
 
 
 @pytest.mark.parametrize("kind", CASES)
@@ -166,9 +192,26 @@ def test_every_leaked_secret_is_revoked(flow: Flow, make: Factory, database: Dat
     answer = report(flow.http, case.token)
     assert (answer.status_code, answer.get_json()["data"]) == (202, {"accepted": 1})
     assert not case.lives()
-    assert audited(database, "secret.leak_reported") == 1
-    assert report(flow.http, case.token).status_code == 202
-    assert audited(database, "secret.leak_reported") == 1, "recorded once"
+    for action in ("secret.leak_reported", EVENTS.get(kind, "secret.leak_reported")):
+        assert audited(database, action) == 1
+        assert report(flow.http, case.token).status_code == 202
+        assert audited(database, action) == 1, "recorded once"
+
+
+def test_leaked_link_of_a_sign_up_is_revoked(
+    flow: Flow, make: Factory, box: Mailbox, deliver: Callable[[], int]
+) -> None:
+    make.root()
+    change_settings(flow, make, {"authentication": {"registration": {"mode": "open"}}})
+    with flow.app.app_context():
+        organization = get_organization_by_slug(flow.organization.slug)
+        sent = {"email": "new@users.example", "name": "New", "password": PASSWORD}
+        register_user(organization, **sent, ip_address=None, request_id=None)
+        deliver()
+        [token] = re.findall(r"/confirm/(\S+)", plain(box.mails[-1]))
+        assert find_registration(organization, token) is not None
+        report(flow.http, token)
+        assert find_registration(organization, token) is None
 
 
 @pytest.mark.parametrize("kind", sorted(SPENT))

@@ -12,8 +12,11 @@ from typing import Any
 
 import pytest
 from flask import Flask
+from sqlalchemy import update
 
 from app.config import UnsafeConfiguration
+from app.extensions import db
+from app.models.organization import Organization
 from app.operations.clients.clients import update_client
 from app.operations.clients.credentials import (
     list_credentials,
@@ -28,7 +31,12 @@ from app.operations.directory.lookups import (
     OrganizationSnapshot,
     get_organization_by_slug,
 )
-from app.operations.maintenance.exported_events import RELEVANT_ACTIONS, end_again, read_export
+from app.operations.maintenance.exported_events import (
+    RELEVANT_ACTIONS,
+    EndedAgain,
+    end_again,
+    read_export,
+)
 from app.operations.organizations.organizations import get_organization
 from app.operations.sign_in.passkeys import SIGN_IN, consume_challenge, issue_challenge, validate_challenge
 from app.operations.sign_in.provisioning_tokens import (
@@ -155,6 +163,24 @@ def test_blocked_secret_works_again_once_it_is_confirmed(app: Flask, make: Facto
     assert not mints(), "a later restore blocks it again"
 
 
+def test_active_administrators_of_root_get_links(app: Flask, make: Factory) -> None:
+    """Another exit status would keep the guide's block from starting the service."""
+    root = make.root()
+    made = [make.user(root, email=f"r{number}@root.example", role="admin") for number in range(30)]
+    with app.app_context():
+        update_user(make.actor(root), made[0].public_id, {"status": "disabled"})
+    done = run(app, "maintenance", "restore")
+    assert done.exit_code == 0, done.output
+    assert done.stdout.count("New password of") == 30
+    with app.app_context():
+        no_passwords = {"settings": {"authentication": {"password": {"enabled": False}}}}
+        db.session.execute(update(Organization).where(Organization.is_root).values(no_passwords))
+        db.session.commit()
+    forget(app)
+    done = run(app, "maintenance", "restore")
+    assert done.exit_code == 0 and "New password of" not in done.stdout, done.output
+
+
 def test_receipt_that_cannot_be_written_is_printed(
     app: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,12 +229,21 @@ def test_log_of_root_ends_other_organizations_again(app: Flask, make: Factory, t
     """Nobody can export the log of a deleted organization, so only root's log names it."""
     admin, states = (
         make.actor(make.root()),
-        {"deleted": "deleted", "suspended": "suspended", "back": "active"},
+        {"deleted": "deleted", "suspended": "suspended", "back": "active", "parked": "suspended"},
     )
-    events = [("deleted", "deleted"), ("suspended", "suspended"), ("back", "deleted"), ("back", "restored")]
+    active, suspended = {"status": "active"}, {"status": "suspended"}
+    events: list[tuple[str, str, dict[str, str] | None]] = [
+        ("deleted", "deleted", None),
+        ("suspended", "suspended", None),
+        ("back", "suspended", suspended),
+        ("back", "deleted", None),
+        ("back", "restored", active),
+        ("parked", "deleted", None),
+        ("parked", "restored", suspended),
+    ]
     export = [
-        exported(number, "root", f"organization.{action}", slug)
-        for number, (slug, action) in enumerate(events)
+        exported(number, "root", f"organization.{action}", slug, after=after)
+        for number, (slug, action, after) in enumerate(events)
     ]
     (tmp_path / "export").write_text("\n".join(export))
     for slug in states:
@@ -225,8 +260,26 @@ def test_change_of_a_client_that_was_disabled_with_it_is_listed(app: Flask, make
     after = {"status": "disabled", "redirect_uris": []}
     with app.app_context():
         export = read_export([exported(1, "acme", "client.updated", client, after=after)])
-        applied, failed, to_review = end_again(list(export))
-    assert (len(applied), failed, len(to_review)) == (1, [], 1)
+        end_again(list(export), result := EndedAgain())
+    assert (len(result.ended_again), result.failed, len(result.to_review)) == (1, [], 1)
+
+
+def test_what_was_created_after_the_backup_is_no_failure(world: World) -> None:
+    """Another exit status would keep the guide's block from starting the service, also if it is repeated."""
+    world.back_up()
+    with world.app.app_context():
+        user, client = (
+            world.make.user(world.organization),
+            world.make.machine(world.organization, "clients:read"),
+        )
+        update_user(world.system, user.public_id, {"status": "disabled"})
+        update_client(world.system, client.client_id, {"status": "disabled"})
+    export = world.end_all()
+    world.restore()
+    options = ("--audit-export", str(export), "--secrets", "keep", "--passwords", "keep")
+    done = run(world.app, "maintenance", "restore", *options)
+    assert done.exit_code == 0, done.output
+    assert done.stdout.count("Not in this backup, so there is nothing to end: ") == 2
 
 
 def test_restore_is_refused_while_a_server_is_running(app: Flask, make: Factory) -> None:

@@ -13,6 +13,7 @@ from app.extensions import db
 from app.models.client import Credential
 from app.operations.clients import client_usage, rotations
 from app.operations.directory import lookups
+from app.operations.mail import notices
 from app.operations.maintenance.janitor import purge_expired
 from app.operations.organizations.organizations import update_organization
 from app.operations.store import clock
@@ -209,8 +210,29 @@ def test_administrators_are_warned_once_if_the_old_secret_is_still_used(
     with flow.app.app_context():
         # A new expiry gets its own reminder when it is due.
         assert list(rotations.send_expiry_reminders(JANITOR)) == [1]
+    deliver()
+    assert len([mail for mail in box.mails if "is about to expire" in mail["Subject"]]) == 2
 
 
+def test_reminders_beyond_the_hourly_limit_are_sent_later(
+    flow: Flow, box: Mailbox, deliver: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow.make.user(flow.organization, email="admin@acme.example", role="admin")
+    for _ in range(2):
+        flow.make.client(flow.organization)
+    with flow.app.app_context():
+        now = clock.now()
+        soon = {"last_used_at": now, "expires_at": now + timedelta(minutes=30)}
+        db.session.execute(update(Credential).values(created_at=now - timedelta(days=9), **soon))
+        db.session.commit()
+        for limit, sent in ((1, [1, 0, 0]), (9, [1, 1]), (9, [])):
+            monkeypatch.setattr(notices, "MAX_ADMINISTRATOR_NOTICES_PER_HOUR", limit)
+            assert list(rotations.send_expiry_reminders(JANITOR)) == sent
+        deliver()
+    assert len([mail for mail in box.mails if "is about to expire" in mail["Subject"]]) == 3
+
+
+@pytest.mark.usefixtures("box")
 def test_secrets_that_are_not_due_do_not_hide_due_ones(flow: Flow) -> None:
     """Many secrets that expire soon must not block reminders of other organizations."""
     others = [flow.make.client(flow.organization) for _ in range(3)]

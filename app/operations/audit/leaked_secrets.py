@@ -24,12 +24,13 @@ from app.models.identity_provider import ProvisioningToken
 from app.models.second_factor import PendingSignIn
 from app.models.session import KnownBrowser, Session
 from app.models.token import DeviceCode, PushedRequest
-from app.models.user import AccountLink, Invitation
+from app.models.user import AccountLink, Invitation, Registration
 from app.operations.clients.client_records import find_client_owner
 from app.operations.clients.credential_revocation import (
     revoke_credentials_in_transaction,
     revoke_grants_of_secrets,
 )
+from app.operations.clients.initial_access_tokens import revoke_registration_token
 from app.operations.directory.lookups import (
     get_root_organization,
     get_unpurged_organization,
@@ -40,6 +41,7 @@ from app.operations.directory.users import get_user, hold_user, is_active_user
 from app.operations.mail import emails
 from app.operations.mail.notices import administrator_emails
 from app.operations.organizations.setup import revoke_setup_token
+from app.operations.sign_in.provisioning_tokens import delete_provisioning_token
 from app.operations.sign_in.sessions import end_sessions
 from app.operations.store import audit, clock, rate_limits
 from app.operations.store.rate_limits import bucket_key, network_limits
@@ -138,17 +140,20 @@ def _revoke_session(actor: Actor, token: str) -> RevokedSecret | None:
     hold_user(actor.organization_id, row.user_id)
     if not end_sessions(actor.organization_id, Session.id == row.id):
         return None
-    return RevokedSecret(
-        lazy_gettext("A session cookie"), "session", public_id("ses", row.id), user_id=row.user_id
-    )
+    session_id = public_id("ses", row.id)
+    audit.record_user_event(actor, "session.ended", row.user_id, after={"session": session_id})
+    return RevokedSecret(lazy_gettext("A session cookie"), "session", session_id, user_id=row.user_id)
 
 
 def _revoke_initial_access_token(actor: Actor, token: str) -> RevokedSecret | None:
-    condition = _is_named(actor, RegistrationToken, token) & RegistrationToken.revoked_at.is_(None)
-    row_id = db.session.scalar(select(RegistrationToken.id).where(condition))
-    if count_changed(update(RegistrationToken).where(condition).values(revoked_at=clock.now())) != 1:
+    row_id = db.session.scalar(select(RegistrationToken.id).where(_is_named(actor, RegistrationToken, token)))
+    if row_id is None:
         return None
-    target = None if row_id is None else public_id("ria", row_id)
+    target = public_id("ria", row_id)
+    try:
+        revoke_registration_token(actor, target)
+    except NotFound:
+        return None
     return RevokedSecret(lazy_gettext("An initial access token"), "registration_token", target)
 
 
@@ -186,19 +191,13 @@ def _delete_provisioning_token(actor: Actor, token: str) -> RevokedSecret | None
     ).first()
     if row is None:
         return None
-    if (
-        count_changed(
-            delete(ProvisioningToken).where(has_key(ProvisioningToken, actor.organization_id, row.id))
-        )
-        != 1
-    ):
+    provider, target = public_id("idp", row.provider_id), public_id("pvt", row.id)
+    try:
+        delete_provisioning_token(actor, provider, target)
+    except NotFound:
         return None
-    return RevokedSecret(
-        lazy_gettext("A provisioning token of an identity provider"),
-        "provisioning_token",
-        public_id("pvt", row.id),
-        facts={"provider": public_id("idp", row.provider_id)},
-    )
+    description = lazy_gettext("A provisioning token of an identity provider")
+    return RevokedSecret(description, "provisioning_token", target, facts={"provider": provider})
 
 
 def _revoke_invitation(actor: Actor, token: str) -> RevokedSecret | None:
@@ -208,10 +207,13 @@ def _revoke_invitation(actor: Actor, token: str) -> RevokedSecret | None:
         & Invitation.revoked_at.is_(None)
         & (Invitation.expires_at > clock.now())
     )
-    row_id = db.session.scalar(select(Invitation.id).where(condition))
-    if count_changed(update(Invitation).where(condition).values(revoked_at=clock.now())) != 1:
+    row = db.session.execute(
+        select(Invitation.id, Invitation.email, Invitation.role).where(condition)
+    ).first()
+    if count_changed(update(Invitation).where(condition).values(revoked_at=clock.now())) != 1 or row is None:
         return None
-    target = None if row_id is None else public_id("inv", row_id)
+    target, before = public_id("inv", row.id), {"email": row.email, "role": row.role}
+    audit.record(actor, "invitation.revoked", "invitation", target, before=before)
     return RevokedSecret(lazy_gettext("An invitation link"), "invitation", target)
 
 
@@ -223,14 +225,27 @@ def _revoke_account_link(actor: Actor, token: str) -> RevokedSecret | None:
     return RevokedSecret(lazy_gettext("An account link"), "user", public_id("usr", user_id), user_id=user_id)
 
 
+def _revoke_email_link(actor: Actor, token: str) -> RevokedSecret | None:
+    """Revoke the link that verifies the email of an account or of a pending registration."""
+    return _revoke_account_link(actor, token) or _delete_registration(actor, token)
+
+
+def _delete_registration(actor: Actor, token: str) -> RevokedSecret | None:
+    condition = _is_named(actor, Registration, token) & (Registration.expires_at > clock.now())
+    row_id = db.session.scalar(select(Registration.id).where(condition))
+    if row_id is None or count_changed(delete(Registration).where(condition)) != 1:
+        return None
+    return RevokedSecret(lazy_gettext("An account link"), "registration", public_id("reg", row_id))
+
+
 def _revoke_known_browser(actor: Actor, token: str) -> RevokedSecret | None:
     condition = _is_named(actor, KnownBrowser, token)
-    user_id = db.session.scalar(select(KnownBrowser.user_id).where(condition))
-    if user_id is None or count_changed(delete(KnownBrowser).where(condition)) != 1:
+    row = db.session.execute(select(KnownBrowser.id, KnownBrowser.user_id).where(condition)).first()
+    if row is None or count_changed(delete(KnownBrowser).where(condition)) != 1:
         return None
-    return RevokedSecret(
-        lazy_gettext("The cookie of a recognized browser"), "user", public_id("usr", user_id), user_id=user_id
-    )
+    audit.record(actor, "browser.forgotten", "browser", public_id("kbr", row.id))
+    description, target = lazy_gettext("The cookie of a recognized browser"), public_id("usr", row.user_id)
+    return RevokedSecret(description, "user", target, user_id=row.user_id)
 
 
 def _expire_now(
@@ -258,7 +273,7 @@ _REVOCATIONS: Mapping[str, Callable[[Actor, str], RevokedSecret | None]] = {
     identifiers.PROVISIONING: _delete_provisioning_token,
     identifiers.INVITATION: _revoke_invitation,
     identifiers.PASSWORD_RESET: _revoke_account_link,
-    identifiers.EMAIL_VERIFICATION: _revoke_account_link,
+    identifiers.EMAIL_VERIFICATION: _revoke_email_link,
     identifiers.KNOWN_BROWSER: _revoke_known_browser,
     identifiers.AUTHORIZATION_CODE: _expire_now(
         AuthorizationCode, lazy_gettext("An authorization code"), "authorization_code"
@@ -381,12 +396,25 @@ def _notify(organization: OrganizationSnapshot, revoked: RevokedSecret, report: 
         "what": revoked.description,
         "where": (urlsplit(report.url).hostname or "") if report.url else "",
         "of": str(revoked.facts.get("client_id", "")),
-        "link": f"{organization.base_url}/portal/{organization.slug}/audit?action={ACTION}",
     }
-    for address in dict.fromkeys(
-        [*_find_owner_emails(organization.id, revoked), *administrator_emails(organization.id)]
-    ):
-        emails.send(organization, address, "secret_leaked", values)
+    log = f"{organization.base_url}/portal/{organization.slug}/audit?action={ACTION}"
+    administrators = administrator_emails(organization.id)
+    for address in administrators:
+        emails.send(organization, address, "secret_leaked", values | {"reader": "administrator", "link": log})
+    for address in _find_owner_emails(organization.id, revoked):
+        if address not in administrators:
+            emails.send(
+                organization, address, "secret_leaked", values | _page_of_owner(organization, revoked)
+            )
+
+
+def _page_of_owner(organization: OrganizationSnapshot, revoked: RevokedSecret) -> dict[str, str]:
+    """Return the values of the email that name the page of the account or client: owners may not see the audit log."""
+    if revoked.user_id is not None:
+        page = f"{organization.base_url}/organizations/{organization.slug}/account/security"
+        return {"reader": "user", "link": page}
+    page = f"{organization.base_url}/portal/{organization.slug}/clients/{revoked.facts['client_id']}"
+    return {"reader": "developer", "link": page}
 
 
 def _find_owner_emails(organization_id: str, revoked: RevokedSecret) -> list[str]:

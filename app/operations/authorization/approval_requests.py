@@ -253,14 +253,8 @@ def _enforce_limits(actor: Actor) -> None:
     bucket = rate_limits.bucket_key("client requests", str(actor.user_id))
     if not rate_limits.consume_quota(actor.organization_id, bucket, MAX_PER_USER_PER_DAY, timedelta(days=1)):
         raise TooManyRequests("You requested too many apps today. Try again tomorrow.", retry_after=3600)
-    pending = (
-        select(ClientRequest.id)
-        .join(Client, is_same(Client.id, ClientRequest.client_id))
-        .where(
-            ClientRequest.organization_id == actor.organization_id,
-            ClientRequest.status == OPEN,
-            Client.status != DELETED,
-        )
+    pending = select(ClientRequest.id).where(
+        ClientRequest.organization_id == actor.organization_id, ClientRequest.status == OPEN
     )
     if count_rows(pending, MAX_PENDING) == MAX_PENDING:
         raise TooManyRequests(
@@ -272,12 +266,10 @@ def _enforce_limits(actor: Actor) -> None:
 _COUNT_OPEN = CompiledQuery(
     select(func.count()).select_from(
         select(ClientRequest.id)
-        .join(Client, is_same(Client.id, ClientRequest.client_id))
         .where(
             ClientRequest.organization_id == bindparam("organization_id"),
             ClientRequest.status == OPEN,
             ClientRequest.expires_at > bindparam("now", type_=ClientRequest.expires_at.type),
-            Client.status != DELETED,
         )
         .limit(100)
         .subquery()

@@ -222,5 +222,12 @@ def _notify(
     client_id = format_client_id(client.organization_id, client.id)
     link = f"{organization.base_url}/portal/{organization.slug}/clients/{client_id}/apis"
     notify_user(
-        actor, user_id, notice, client=client.name, api=resource.name, message=message or "", link=link
+        actor,
+        user_id,
+        notice,
+        client=client.name,
+        api=resource.name,
+        message=message or "",
+        policy=resource.access_policy,
+        link=link,
     )

@@ -13,8 +13,8 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, false, insert, or_, select
 
 from app.extensions import db
-from app.models.base import has_key, is_same
-from app.models.client import DELETED, Client, ClientAccess, Resource
+from app.models.base import has_key
+from app.models.client import Client, ClientAccess, Resource
 from app.operations.clients.access_records import (
     RESOURCE_OF_ACCESS,
     AccessRecord,
@@ -185,14 +185,8 @@ def _enforce_limits(actor: Actor) -> None:
     bucket = rate_limits.bucket_key("access requests", who)
     if not rate_limits.consume_quota(actor.organization_id, bucket, MAX_REQUESTS_PER_DAY, timedelta(days=1)):
         raise TooManyRequests("You requested access too often today. Try again tomorrow.", retry_after=3600)
-    pending = (
-        select(ClientAccess.id)
-        .join(Client, is_same(Client.id, ClientAccess.client_id))
-        .where(
-            ClientAccess.organization_id == actor.organization_id,
-            ClientAccess.status == REQUESTED,
-            Client.status != DELETED,
-        )
+    pending = select(ClientAccess.id).where(
+        ClientAccess.organization_id == actor.organization_id, ClientAccess.status == REQUESTED
     )
     if count_rows(pending, MAX_PENDING) == MAX_PENDING:
         raise TooManyRequests(

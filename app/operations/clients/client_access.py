@@ -207,6 +207,17 @@ def delete_access(row: ClientAccess, status: str) -> bool:
     )
 
 
+def delete_access_requests(client: Client) -> None:
+    """Delete the pending requests of a client, in the transaction that deletes it: nobody could decide about them."""
+    count_changed(
+        delete(ClientAccess).where(
+            ClientAccess.organization_id == client.organization_id,
+            ClientAccess.client_id == client.id,
+            ClientAccess.status == REQUESTED,
+        )
+    )
+
+
 def remove_scopes_from_access(resource: Resource, names: Collection[str]) -> None:
     """Remove deleted scopes from the access of clients, so that a new scope of the same name is not included."""
     rows = db.session.scalars(

@@ -17,7 +17,12 @@ from app.models.client import DELETED, Client, ClientRegistration, ClientRequest
 from app.models.grant import Consent, Grant
 from app.models.user import AppRoleAssignment
 from app.operations.clients import logos, sector_documents
-from app.operations.clients.client_access import find_granted_scopes, find_inaccessible_scopes, grant_access
+from app.operations.clients.client_access import (
+    delete_access_requests,
+    find_granted_scopes,
+    find_inaccessible_scopes,
+    grant_access,
+)
 from app.operations.clients.client_permissions import (
     hold_managed_resources,
     require_approval_permission,
@@ -44,6 +49,7 @@ from app.operations.clients.client_records import (
     to_client_record,
     update_client_row,
 )
+from app.operations.clients.credential_revocation import revoke_unused_secrets
 from app.operations.clients.credential_rows import (
     CredentialRecord,
     active_tokens_of_client,
@@ -147,7 +153,8 @@ def update_client(
     Revokes the secrets of a client that no longer authenticates by secret. Raises InvalidInput naming every
     wrong field, NotFound, Forbidden, Conflict for a field that its metadata document sets,
     PreconditionFailed, and FreshSignInRequired if a user who signed in too long ago gives it management scopes or
-    changes how it authenticates. Audit: ``client.updated`` with the changed fields.
+    changes how it authenticates. Audit: ``client.updated`` with the changed fields, and ``credential.revoked`` for each
+    secret.
     """
     if sector_documents.FIELD in fields or "redirect_uris" in fields:
         current_uri = _sector_identifier_uri(actor, client_id)
@@ -174,8 +181,8 @@ def check_client_update(actor: Actor, client_id: str, fields: Mapping[str, Any])
 def delete_client(actor: Actor, client_id: str, *, expected_version: ExpectedVersion = None) -> DeletedClient:
     """Delete a client and revoke its tokens, codes, consents and secrets. Return how many there were.
 
-    Raises NotFound, Forbidden, PreconditionFailed, and FreshSignInRequired if the user signed in too long ago
-    (PO-4). Audit: ``client.deleted``.
+    Pending requests for its approval, and for its access to APIs, are closed. Raises NotFound, Forbidden,
+    PreconditionFailed, and FreshSignInRequired if the user signed in too long ago (PO-4). Audit: ``client.deleted``.
     """
     row = get_client_row(actor, client_id, "clients:write")
     require_version(row.version, expected_version)
@@ -188,6 +195,8 @@ def delete_client(actor: Actor, client_id: str, *, expected_version: ExpectedVer
     # Before the client, in the order of locks.
     expire_codes_of_client(actor, row.id)
     update_client_row(row, status=DELETED, deleted_at=now, tokens_not_before=now, updated_at=now)
+    close_client_requests(actor, row.id, DECLINED)
+    delete_access_requests(row)
     counts = DeletedClient(tokens, grants, consents, revoke_all_secrets(actor, row))
     _delete_registration_keys(row)
     logos.delete_logo(row)
@@ -361,8 +370,6 @@ def _update(
         grant_access(actor, row, resource, names)
     logos.sync_logo(row, before.logo_uri, after.logo_uri)
     _delete_removed_roles(row, before, after)
-    if before.uses_secret and not after.uses_secret:
-        revoke_all_secrets(actor, row)
     ensure_chosen_keys(organization, after)
     _record_event(
         actor,
@@ -371,6 +378,8 @@ def _update(
         before=_audit_values(before, changed),
         after=_audit_values(after, changed),
     )
+    if before.uses_secret and not after.uses_secret:
+        revoke_unused_secrets(actor, row)
     if "scopes" in changed or "grant_types" in changed:
         warnings += _access_warnings(row, after)
     return UpdatedClient(to_client_record(load_client_row(actor, client_id)), changed, warnings)

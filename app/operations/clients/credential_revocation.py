@@ -135,6 +135,16 @@ def revoke_credentials_in_transaction(
     return RevokedCredentials(len(revoked), tokens), [row.id for row in flagged]
 
 
+def revoke_unused_secrets(actor: Actor, client: Client) -> None:
+    """Revoke the active secrets of a client that no longer authenticates by secret, in the transaction that changes it.
+
+    Their tokens stay valid. Audit: ``credential.revoked`` for each.
+    """
+    for row in list_active_rows(client):
+        if _revoke(actor, row):
+            _record_event(actor, client, row, is_revoked=True, are_tokens_revoked=False)
+
+
 def require_fresh_sign_in_for_last_secrets(
     actor: Actor, client: Client, credential_ids: Collection[UUID]
 ) -> None:

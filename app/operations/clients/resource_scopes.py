@@ -60,7 +60,8 @@ def apply_scope_changes(
     Clients that have it then get tokens for this resource, and keep it for tokens without a user's consent. Raises
     InvalidInput for a scope of another resource, or of an attribute of users unless the actor can manage all resources,
     ScopesInUse if clients have a removed one and it is not ``confirmed``, Conflict past 1,000 scopes or if more than
-    500 clients would have to be given access. Audit: ``scope.added``, ``client_access.granted``.
+    500 clients would have to be given access. Audit: ``scope.added``, ``scope.updated`` for other texts,
+    ``scope.deleted``, ``client_access.granted``.
     """
     existing = _scope_names(row)
     known = _find_scopes(actor, [words.name for words in wanted])
@@ -68,7 +69,7 @@ def apply_scope_changes(
     names = {words.name for words in wanted}
     # Scopes before clients, in the order of locks: a client that is given a new scope adds it first.
     removed = [name for name in existing if name not in names]
-    delete_scopes(row, removed)
+    delete_scopes(actor, row, removed)
     new = [words for words in wanted if words.name not in known]
     enforce_scope_limit(actor.organization_id, len(new))
     _add_all(actor, row, new)
@@ -76,6 +77,7 @@ def apply_scope_changes(
     for words in wanted:
         scope = known.get(words.name)
         if scope is not None and not _is_unchanged(scope, row, words):
+            _record_other_texts(actor, scope, words)
             scope.resource_id, scope.title, scope.description = row.id, words.title, words.description
             scope.version += 1
     db.session.flush()
@@ -86,11 +88,16 @@ def apply_scope_changes(
         grant_adopted_access(actor, row, _find_machine_rows(actor, adopted), adopted)
 
 
-def delete_scopes(row: Resource, names: Sequence[str]) -> None:
-    """Delete the resource's scopes with these names. The caller then removes them from clients and their access."""
+def delete_scopes(actor: Actor, row: Resource, names: Sequence[str]) -> None:
+    """Delete the resource's scopes with these names. The caller then removes them from clients and their access.
+
+    Audit: ``scope.deleted`` for each.
+    """
     if not names:
         return
     db.session.flush()
+    for name, scope in sorted(_find_scopes(actor, list(names)).items()):
+        audit.record(actor, "scope.deleted", "scope", name[:64], before=_texts_of(scope))
     count_changed(
         delete(Scope).where(
             Scope.organization_id == row.organization_id,
@@ -238,6 +245,19 @@ def _changed_lists(document: dict[str, Any], removed: Collection[str]) -> dict[s
     """Return the lists of the document that change when these names are removed."""
     remaining = {name: [item for item in document.get(name) or () if item not in removed] for name in _LISTS}
     return {name: items for name, items in remaining.items() if len(items) != len(document.get(name) or ())}
+
+
+def _texts_of(scope: Scope | ScopeWords) -> dict[str, str | None]:
+    return {"title": scope.title, "description": scope.description}
+
+
+def _record_other_texts(actor: Actor, scope: Scope, words: ScopeWords) -> None:
+    """Record the texts of a scope that change: users read them when they consent. Audit: ``scope.updated``."""
+    before, after = _texts_of(scope), _texts_of(words)
+    changed = [name for name in after if before[name] != after[name]]
+    if changed:
+        old, new = ({name: texts[name] for name in changed} for texts in (before, after))
+        audit.record(actor, "scope.updated", "scope", words.name[:64], before=old, after=new)
 
 
 def _is_unchanged(scope: Scope, row: Resource, words: ScopeWords) -> bool:

@@ -192,7 +192,7 @@ def update_resource(
 
     A scope left out of ``scopes`` is deleted, and removed from clients that have it if ``confirmed``. Raises
     InvalidInput naming every wrong field, NotFound, Forbidden, PreconditionFailed, ScopesInUse. Audit:
-    ``resource.updated`` with the changed fields.
+    ``resource.updated`` with the changed fields, and as ``apply_scope_changes``.
     """
     row = get_resource_row(actor, resource_id, "resources:write")
     require_version(row.version, expected_version)
@@ -225,7 +225,7 @@ def delete_resource(
 
     If ``confirmed``, the resource and its scopes are removed from clients that have them. Issued tokens
     remain valid until they expire, but introspection no longer shows them to its resource servers. Raises
-    NotFound, Forbidden, PreconditionFailed, ScopesInUse. Audit: ``resource.deleted``.
+    NotFound, Forbidden, PreconditionFailed, ScopesInUse. Audit: ``resource.deleted``, ``scope.deleted``.
     """
     row = get_resource_row(actor, resource_id, "resources:write")
     require_version(row.version, expected_version)
@@ -233,7 +233,7 @@ def delete_resource(
     names = [scope.name for scope in record.scopes]
     touch_organization(actor.organization_id)
     update_resource_row(row, updated_at=clock.now())
-    delete_scopes(row, names)
+    delete_scopes(actor, row, names)
     clients = remove_scopes_from_clients(actor, [*names, row.identifier], confirmed=confirmed)
     delete_access_to_resource(row)
     count_changed(delete(Resource).where(has_key(Resource, row.organization_id, row.id)))

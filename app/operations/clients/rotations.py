@@ -27,6 +27,7 @@ from app.operations.clients.credential_rows import (
 )
 from app.operations.clients.credentials import restore_retiring_secrets
 from app.operations.directory.lookups import get_organization_by_id, is_served_here
+from app.operations.mail import emails
 from app.operations.mail.notices import notify_administrators
 from app.operations.store import audit, clock
 from app.operations.store.containment import contained
@@ -46,6 +47,10 @@ from app.rules.identifiers import format_client_id, public_id
 BATCH_SIZE = 200
 _Position = tuple[datetime, str, UUID]
 _POSITION_TYPES = (Credential.expires_at.type, Credential.organization_id.type, Credential.id.type)
+
+
+class _RemindLater(Exception):
+    """The organization's administrators got as many reminders as they may in an hour."""
 
 
 class Rotation(Struct, frozen=True):
@@ -139,15 +144,23 @@ def load_rotation(client: Client) -> Rotation:
 def send_expiry_reminders(actor: Actor, batch: int = BATCH_SIZE) -> Iterator[int]:
     """Send reminders for secrets that expire soon and are still in use. Yield 1 for each reminder sent, or 0.
 
-    ``actor`` is the janitor. Each secret gets one reminder per expiry.
+    ``actor`` is the janitor. Each secret gets one reminder per expiry. It stays due while none can be sent: without
+    a mail server, and once the administrators got as many as they may in an hour.
     """
+    if not emails.is_possible():
+        return
     after: _Position | None = None
+    waiting: set[str] = set()
     while True:
         due, after = _load_due_secrets(batch, after)
         for organization_id, credential_id in due:
             is_sent = False
-            with contained("the reminder of an expiring secret", organization_id):
-                is_sent = _send_reminder(Actor.system(organization_id, actor.label), credential_id)
+            if organization_id not in waiting:
+                with contained("the reminder of an expiring secret", organization_id):
+                    try:
+                        is_sent = _send_reminder(Actor.system(organization_id, actor.label), credential_id)
+                    except _RemindLater:
+                        waiting.add(organization_id)
             yield int(is_sent)
         if after is None:
             return
@@ -259,7 +272,10 @@ def _load_due_secrets(batch: int, after: _Position | None) -> tuple[list[tuple[s
 
 @transaction
 def _send_reminder(actor: Actor, credential_id: UUID) -> bool:
-    """Send the reminder, unless another janitor has. It is still due once a client that can't be used can be again."""
+    """Send the reminder, unless another janitor has. It is still due once a client that can't be used can be again.
+
+    Raises _RemindLater.
+    """
     organization_id = actor.organization_id
     try:
         organization = get_organization_by_id(organization_id)
@@ -295,5 +311,8 @@ def _send_reminder(actor: Actor, credential_id: UUID) -> bool:
         "used": row.last_used_at.isoformat(),
         "link": f"{organization.base_url}/portal/{organization.slug}/clients/{client_id}/credentials",
     }
-    notify_administrators(actor, "secret_ends", public_id("sec", credential_id), email_fields)
+    # A new expiry gets a reminder of its own.
+    subject = f"{public_id('sec', credential_id)} {email_fields['ends']}"
+    if not notify_administrators(actor, "secret_ends", subject, email_fields):
+        raise _RemindLater
     return True

@@ -104,24 +104,21 @@ def _notify_user(
 @transaction
 def notify_administrators(
     actor: Actor, notice: AdministratorNotice, subject: str, values: Mapping[str, str]
-) -> None:
-    """Notify all administrators, also the actor, within the same transaction; do nothing without a mail server.
+) -> bool:
+    """Notify all administrators, also the actor, within the same transaction, and return whether that was possible.
 
-    Notices about the same ``subject`` by the same actor are sent once an hour.
+    Nobody is notified without a mail server, and beyond the limit of an hour. Notices about the same ``subject`` by the
+    same actor are sent once an hour.
     """
     if not emails.is_possible():
-        return
+        return False
     organization = get_organization_by_id(actor.organization_id)
     same = rate_limits.bucket_key("administrator notice", notice, actor.label, subject)
     if not rate_limits.consume_quota(organization.id, same, 1, _HOUR):
-        return
-    if not rate_limits.consume_quota(
-        organization.id,
-        rate_limits.bucket_key("administrator notices", notice),
-        MAX_ADMINISTRATOR_NOTICES_PER_HOUR,
-        _HOUR,
-    ):
-        return
+        return False
+    of_kind = rate_limits.bucket_key("administrator notices", notice)
+    if not rate_limits.consume_quota(organization.id, of_kind, MAX_ADMINISTRATOR_NOTICES_PER_HOUR, _HOUR):
+        return False
     all_values = {
         "by": actor.label,
         "at": clock.now().isoformat(),
@@ -131,6 +128,7 @@ def notify_administrators(
     }
     for email in administrator_emails(organization.id):
         emails.send(organization, email, notice, all_values)
+    return True
 
 
 def email_administrators(
@@ -171,12 +169,14 @@ def administrator_emails(organization_id: str, *, only_home_users: bool = False)
 def announce_root(actor: Actor, event: Mapping[str, Any]) -> None:
     """Queue a notice to the organization's administrators that the actor of root did this, in the same transaction.
 
-    One notice per actor and hour. Do nothing without a mail server, or if the organization's settings ``before`` the
-    change turned these notices off.
+    One notice per actor and hour. Do nothing without a mail server or an administrator, such as while root creates the
+    organization, or if the organization's settings ``before`` the change turned these notices off.
     """
     if actor.kind not in {"user", "client"} or current().mail_server is None:
         return
     if not _is_enabled(actor.organization_id, event["before"] or {}):
+        return
+    if not administrator_emails(actor.organization_id, only_home_users=True):
         return
     who = str(actor.user_id or actor.client_id)
     if not rate_limits.consume_quota(

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 from sqlalchemy import delete, or_, select, update
 
@@ -16,6 +16,7 @@ from app.extensions import db
 from app.models.audit import AuditEvent
 from app.models.client import DISABLED, Credential
 from app.models.grant import Consent
+from app.models.organization import SUSPENDED
 from app.models.second_factor import Passkey
 from app.models.user import User
 from app.operations.authorization.connected_apps import revoke_consent
@@ -79,6 +80,19 @@ class ExportedEvent(Struct, frozen=True):
         return f"{self.organization} {self.at} {self.action} {self.target}"
 
 
+class EndedAgain(Struct):
+    """Events of an audit export, in words.
+
+    ``ended_again`` were applied. ``failed`` could not be, with the reason. ``not_in_backup`` ended what was created
+    after the backup, so there is nothing to end. ``to_review`` only an administrator can apply.
+    """
+
+    ended_again: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    not_in_backup: list[str] = field(default_factory=list)
+    to_review: list[str] = field(default_factory=list)
+
+
 def read_export(lines: Iterable[str]) -> Iterable[ExportedEvent]:
     """Iterate over the events of an audit export that end something. Raises InvalidInput."""
     number = 0
@@ -119,32 +133,33 @@ def _read_event(event: Mapping[str, Any]) -> ExportedEvent:
 
 
 def leaves_suspended(events: Iterable[ExportedEvent], slug: str) -> bool:
-    """Return whether the last of these events that suspends or resumes the organization suspends it."""
-    pair = {"organization.suspended", "organization.resumed"}
-    own = [event for event in events if event.affected_organization == slug and event.action in pair]
-    return bool(own) and max(own, key=lambda event: event.at).action == "organization.suspended"
+    """Return whether the last of these events that suspends, resumes or restores the organization suspends it."""
+    actions = {"organization.suspended", "organization.resumed", "organization.restored"}
+    own = [event for event in events if event.affected_organization == slug and event.action in actions]
+    return bool(own) and _suspends(max(own, key=lambda event: event.at))
 
 
-def end_again(events: list[ExportedEvent]) -> tuple[list[str], list[str], list[str]]:
-    """End again what ended after the backup and was not undone later.
+def _suspends(event: ExportedEvent) -> bool:
+    """Return whether the event suspends an organization, maybe one that it restores."""
+    is_restored = event.action == "organization.restored"
+    return event.action == "organization.suspended" or (
+        is_restored and event.after.get("status") == SUSPENDED
+    )
 
-    Return the events that were applied, those that could not be, with the reason, and those that only an administrator
-    can apply.
-    """
-    applied: list[str] = []
-    failed: list[str] = []
-    to_review: list[str] = []
+
+def end_again(events: list[ExportedEvent], result: EndedAgain) -> None:
+    """End again what ended after the backup and was not undone later, and add each event to the ``result``."""
     ended: dict[tuple[str, str, str], ExportedEvent] = {}
     for event in sorted(_without_known(events), key=lambda event: event.at):
         subject = _subject_of(event)
         key = (event.affected_organization, event.action, subject)
         if _is_to_review(event):
-            to_review.append(event.words)
-        if event.action in _CANCELS:
-            ended.pop((event.affected_organization, _CANCELS[event.action], subject), None)
-        elif event.action not in _HANDLERS:
+            result.to_review.append(event.words)
+        for cancelled in _CANCELS.get(event.action, ()):
+            ended.pop((event.affected_organization, cancelled, subject), None)
+        if event.action not in _HANDLERS:
             continue
-        elif key in ended:
+        if key in ended:
             ended[key] = replace(event, after={**ended[key].after, **event.after})
         else:
             ended[key] = event
@@ -152,14 +167,13 @@ def end_again(events: list[ExportedEvent]) -> tuple[list[str], list[str], list[s
         try:
             organization = get_organization_by_slug(event.affected_organization)
             if _HANDLERS[event.action](Actor.system(organization.id, RESTORE), event) is not False:
-                applied.append(event.words)
+                result.ended_again.append(event.words)
         except NotFound:
-            failed.append(f"{event.words}: not in this backup")
+            result.not_in_backup.append(event.words)
         except DomainError as error:
-            failed.append(f"{event.words}: {error.description}")
+            result.failed.append(f"{event.words}: {error.description}")
         except (KeyError, TypeError, ValueError):
-            failed.append(f"{event.words}: the event lacks what it needs")
-    return applied, failed, to_review
+            result.failed.append(f"{event.words}: the event lacks what it needs")
 
 
 @read
@@ -305,10 +319,11 @@ def _withdraw_consent(actor: Actor, event: ExportedEvent) -> None:
 @transaction
 def _remove_passkey(actor: Actor, event: ExportedEvent) -> None:
     passkey = str(event.before["passkey"])
+    row_id = parse_public_id("pky", passkey)
+    if row_id is None:
+        raise ValueError("not the ID of a passkey")
     removed = count_changed(
-        delete(Passkey).where(
-            Passkey.organization_id == actor.organization_id, Passkey.id == parse_public_id("pky", passkey)
-        )
+        delete(Passkey).where(Passkey.organization_id == actor.organization_id, Passkey.id == row_id)
     )
     if removed != 1:
         raise NotFound("There is no such passkey.")
@@ -330,7 +345,9 @@ def _replace_keys(actor: Actor, event: ExportedEvent) -> bool:
 
 
 def _suspend_organization(_: Actor, event: ExportedEvent) -> bool:
-    return bool(update_organization(_root(), event.target, {"status": "suspended"}).changed)
+    return _suspends(event) and bool(
+        update_organization(_root(), event.target, {"status": SUSPENDED}).changed
+    )
 
 
 def _root() -> Actor:
@@ -369,15 +386,16 @@ _HANDLERS: Mapping[str, Callable[[Actor, ExportedEvent], object]] = {
     "second_factors.reset": lambda actor, event: reset_user_factors(actor, event.target),
     "signing_key.removed": _replace_keys,
     "organization.suspended": _suspend_organization,
+    "organization.restored": _suspend_organization,
     "organization.deleted": lambda _, event: delete_organization(_root(), event.target),
 }
-_CANCELS = {
-    "app_role.assigned": "app_role.removed",
-    "group.member_added": "group.member_removed",
-    "credential.kept": "credential.retired",
-    "user.enabled": "user.disabled",
-    "organization.resumed": "organization.suspended",
-    "organization.restored": "organization.deleted",
+_CANCELS: Mapping[str, tuple[str, ...]] = {
+    "app_role.assigned": ("app_role.removed",),
+    "group.member_added": ("group.member_removed",),
+    "credential.kept": ("credential.retired",),
+    "user.enabled": ("user.disabled",),
+    "organization.resumed": ("organization.suspended", "organization.restored"),
+    "organization.restored": ("organization.deleted", "organization.suspended"),
 }
 # Changes that give nothing back by themselves, but whose old values apply again.
 _TO_REVIEW = frozenset(

@@ -59,7 +59,7 @@ def recover_organization(
     events = [event for lines in exports for event in read_export(lines)]
     own = [event for event in events if event.affected_organization == slug]
     report = RestoreReport(
-        clock.now(), organizations=1, blocks_secrets=block_secrets, resets_passwords=reset_passwords
+        at=clock.now(), organizations=1, blocks_secrets=block_secrets, resets_passwords=reset_passwords
     )
     organization = find_organization(slug)
     if _is_interrupted(organization, cell):
@@ -68,7 +68,7 @@ def recover_organization(
         organization = find_decided(slug, cell)
         require_own_rows(organization)
         _take_suspended(actor, organization, cutoffs_of(report))
-    report.ended_again, report.failed, report.to_review = end_again(own)
+    end_again(own, report)
     _finish(actor, organization, cell, is_suspended=leaves_suspended(own, slug))
     return report
 

@@ -173,7 +173,7 @@ def _require_movable(organization: Any) -> None:
     )
     if db.session.scalar(running):
         raise Conflict(
-            "Users are being imported. Wait until that is done. If the command that imports them was stopped, continue "
+            "Users are being imported. Wait until that is done. If the command that imports them was stopped, repeat "
             "it with --resume, or cancel the import in the portal."
         )
 

@@ -9,17 +9,19 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import field
 from sqlalchemy import select, update
 
 from app.fast_path import cache_invalidation
 from app.models.client import Credential
 from app.models.organization import Organization
+from app.models.user import ACTIVE
 from app.operations.directory.lookups import get_root_organization, touch_organization
 from app.operations.directory.snapshots import OrganizationSnapshot
-from app.operations.maintenance.exported_events import RESTORE, end_again, read_export
+from app.operations.maintenance.exported_events import RESTORE, EndedAgain, end_again, read_export
 from app.operations.organizations.administrators import list_administrators
 from app.operations.store import audit, checkpoints, clock, outages
+from app.operations.store.rows import iterate_pages
 from app.operations.store.transactions import count_changed, transaction
 from app.operations.users.password_resets import issue_reset_link
 from app.rules.actor import Actor
@@ -28,12 +30,11 @@ from app.rules.errors import Conflict, DomainError, NotFound
 from app.rules.identifiers import parse_client_id
 
 
-class RestoreReport(Struct):
-    """The result of a restore. Everything issued before ``at`` is invalid.
+class RestoreReport(EndedAgain, kw_only=True):
+    """The result of a restore, with what it did with each event of the audit export.
 
-    ``ended_again`` are the events of the audit export that were applied, ``failed`` those that could not be, with the
-    reason, and ``to_review`` changes since the backup that only an administrator can apply again. ``links`` are links
-    to new passwords for the administrators of root, by email; None was sent by email.
+    Everything issued before ``at`` is invalid. ``links`` are links to new passwords for the administrators of root, by
+    email; None was sent by email.
     """
 
     at: datetime
@@ -41,9 +42,6 @@ class RestoreReport(Struct):
     organizations: int = 0
     blocks_secrets: bool = True
     resets_passwords: bool = True
-    ended_again: list[str] = field(default_factory=list)
-    failed: list[str] = field(default_factory=list)
-    to_review: list[str] = field(default_factory=list)
     links: dict[str, str | None] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -56,6 +54,7 @@ class RestoreReport(Struct):
             "passwords": "reset" if self.resets_passwords else "kept",
             "ended_again": self.ended_again,
             "failed": self.failed,
+            "not_in_backup": self.not_in_backup,
             "to_review": self.to_review,
         }
 
@@ -77,9 +76,9 @@ def invalidate_restored_state(
     if outages.is_served():
         raise Conflict("A server is running on this database. Stop all servers, then run this again.")
     root = get_root_organization()
-    report = RestoreReport(clock.now(), blocks_secrets=block_secrets, resets_passwords=reset_passwords)
+    report = RestoreReport(at=clock.now(), blocks_secrets=block_secrets, resets_passwords=reset_passwords)
     report.organizations = _set_cutoffs(root, report)
-    report.ended_again, report.failed, report.to_review = end_again(events)
+    end_again(events, report)
     _finish(root, report)
     if reset_passwords:
         _invite_root_administrators(root, report)
@@ -146,15 +145,18 @@ def cutoffs_of(report: RestoreReport) -> dict[str, datetime]:
 @transaction
 def _finish(root: OrganizationSnapshot, report: RestoreReport) -> None:
     report.epoch = checkpoints.begin_epoch(root.id).epoch
-    after = report.to_json() | {
-        name: len(getattr(report, name)) for name in ("ended_again", "failed", "to_review")
-    }
+    after = report.to_json() | {name: len(getattr(report, name)) for name in EndedAgain.__struct_fields__}
     audit.record(Actor.system(root.id, RESTORE), "instance.restored", after=after)
 
 
 def _invite_root_administrators(root: OrganizationSnapshot, report: RestoreReport) -> None:
+    """Send links to the active administrators of root, unless nobody there signs in with a password."""
+    if not root.settings["authentication"]["password"]["enabled"]:
+        return
     system = Actor.system(root.id, RESTORE)
-    for record in list_administrators(system, root.slug, filters={"role": ADMIN}).items:
+    for record in iterate_pages(list_administrators, system, root.slug, filters={"role": ADMIN}):
+        if record.status != ACTIVE:
+            continue
         try:
             report.links[record.email] = issue_reset_link(system, record.user_id).link
         except DomainError as error:

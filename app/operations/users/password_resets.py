@@ -167,7 +167,8 @@ def reset_password(
     linked accounts (RP-3). If this is the first verification of an untrusted account, what was set up before is
     revoked. All other known browsers are forgotten and this one is remembered, so that someone who keeps guessing
     cannot lock the owner out (LK-1). Raises ResetEnded, InvalidInput naming ``password``, Conflict, and Unavailable
-    when hashing has to wait. Audit: ``user.password_reset``, ``second_factors.ended``.
+    when hashing has to wait. Audit: ``user.password_reset``, ``user.email_verified`` if it was not,
+    ``second_factors.ended``.
     """
     require_passwords_enabled(organization)
     reset = find_reset(organization, token)
@@ -264,10 +265,14 @@ def _store_password(
     actor: Actor, reset: AccountLinkRecord, new_hash: str, browser: Browser
 ) -> PasswordResetResult:
     user_id = reset.user_id
-    values = {"email_verified": True} if reset.is_mailed else {}
     hold_user(actor.organization_id, user_id)
     if not account_links.consume_link(reset):
         raise _reset_ended()
+    is_unverified = User.email_verified.is_(False)
+    if reset.is_mailed and update_user_row(
+        actor.organization_id, user_id, is_unverified, email_verified=True
+    ):
+        audit.record_user_event(actor, "user.email_verified", user_id, after={"email": reset.email})
     is_stored = update_user_row(
         actor.organization_id,
         user_id,
@@ -276,7 +281,6 @@ def _store_password(
         password_hash=new_hash,
         password_scheme=None,
         password_changed_at=clock.now(),
-        **values,
     )
     if not is_stored:
         raise _reset_ended()

@@ -185,3 +185,17 @@ def test_access_is_deleted_with_the_api(place: Place, database: Database) -> Non
     place.request()
     resources.delete_resource(place.owner, place.api, confirmed=True)
     assert database.count("client_access") == 0
+
+
+def test_pending_requests_of_deleted_clients_do_not_count(
+    place: Place, make: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access_requests, "MAX_PENDING", 1)
+    place.request()
+    other = clients.register_client(
+        place.developer, {"name": "Other", **MACHINE, "scopes": []}
+    ).client.client_id
+    with pytest.raises(TooManyRequests):
+        access_requests.request_access(place.developer, other, place.api, ASKED)
+    clients.delete_client(place.developer, place.client)
+    access_requests.request_access(place.developer, other, place.api, ASKED)

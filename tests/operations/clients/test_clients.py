@@ -17,6 +17,7 @@ from app.rules.actor import Actor
 from app.rules.errors import Conflict, DomainError, Forbidden, InvalidInput, NotFound, PreconditionFailed
 from app.rules.identifiers import new_id, parse_client_id
 from tests.factories import Factory
+from tests.oauth.conftest import audited
 from tests.support.cases import each
 from tests.support.databases import Database
 
@@ -182,7 +183,7 @@ def test_stale_version_is_rejected(admin: Actor, database: Database) -> None:
     assert clients.get_client(admin, client_id).name == "Quince"
 
 
-def test_secrets_are_revoked_when_no_longer_used(admin: Actor) -> None:
+def test_secrets_are_revoked_when_no_longer_used(admin: Actor, database: Database) -> None:
     made = clients.register_client(admin, GOOD)
     key = {"kty": "EC", "crv": "P-256", "x": "x" * 43, "y": "y" * 43}
     sent = {"token_endpoint_auth_method": "private_key_jwt", "jwks": {"keys": [key]}}
@@ -190,6 +191,7 @@ def test_secrets_are_revoked_when_no_longer_used(admin: Actor) -> None:
     assert {entry.status for entry in credentials.list_credentials(admin, made.client.client_id).items} == {
         "revoked"
     }
+    assert audited(database, "credential.revoked") == 1
     view = lookups.find_client(made.client.client_id, fresh=True)
     assert view is not None
     assert view.secrets == ()

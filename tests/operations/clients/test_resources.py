@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from flask import Flask
 
+from app.operations.audit.audit_events import list_audit_events
 from app.operations.clients import clients, resource_scopes, resources, scopes
 from app.operations.clients.resource_scopes import ScopesInUse, delete_scope
 from app.operations.clients.resources import get_catalog
@@ -206,7 +207,7 @@ def test_scopes_are_removed_from_clients_only_if_confirmed(
     assert clients.get_client(admin, shop).scopes == ("openid",)
     assert clients.get_client(admin, shop).resources == ()
     assert clients.get_client(admin, other.client_id) == other
-    assert audit_actions(database)[-2:] == ["client.updated", "resource.deleted"]
+    assert audit_actions(database)[-3:] == ["scope.deleted", "client.updated", "resource.deleted"]
     assert "orders:write" not in {scope.name for scope in scopes.list_scopes(admin)}
     assert get_catalog(admin.organization_id).resources == {}
 
@@ -306,7 +307,15 @@ def test_list_can_be_searched_filtered_and_paged(admin: Actor) -> None:
 
 
 def test_scope_texts_are_changed_at_their_owner(admin: Actor, database: Database) -> None:
-    resources.define_resource(admin, GOOD)
+    api = resources.define_resource(admin, GOOD).public_id
+    words = [
+        {"name": "orders:read", "title": "See nothing", "description": "All of them."},
+        GOOD["scopes"][1],
+    ]
+    resources.update_resource(admin, api, {"scopes": words})
+    assert audit_actions(database)[-2:] == ["scope.updated", "resource.updated"]
+    (event,) = list_audit_events(admin, filters={"action": "scope.updated"}).items
+    assert (event.before, event.after) == ({"title": "See your orders"}, {"title": "See nothing"})
     scopes.add_scopes(admin, ["plain"])
     scope, changed = scopes.update_scope(admin, "plain", {"title": "Do plain things"}, expected_version=1)
     assert (scope.title, scope.version, changed) == ("Do plain things", 2, ["title"])

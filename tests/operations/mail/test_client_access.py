@@ -52,6 +52,7 @@ def test_owner_or_administrators_are_asked_and_the_developer_is_told(
     assert granted["To"] == withdrawn["To"] == "dev@acme.example"
     assert granted["Subject"] == "Orchard has access to Payroll" and "Welcome" in plain(granted)
     assert withdrawn["Subject"] == "Orchard no longer has access to Payroll"
+    assert "Those that users allowed stay valid." in plain(withdrawn)
     assert f"/clients/{client}/apis" in plain(withdrawn)
 
 

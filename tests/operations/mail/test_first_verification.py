@@ -241,6 +241,8 @@ def test_removed_links_and_consents_are_recorded(
     events = {row.action: row.after for row in rows}
     done = events["user.email_verified" if way == "verification" else "user.password_reset"]
     assert done is not None and done["ended_consents"] == 1 and "identity.unlinked" in events
+    assert events["user.email_verified"] is not None
+    assert events["user.email_verified"]["email"] == user.email
     assert any(mail["Subject"].startswith("Example no longer signs you in") for mail in box.mails)
 
 

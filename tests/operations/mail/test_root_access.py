@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from app.operations.directory.lookups import get_organization_by_slug
 from app.operations.mail import delivery, emails
-from app.operations.organizations.organizations import delete_organization
+from app.operations.organizations.organizations import create_organization, delete_organization
 from app.operations.organizations.settings import update_settings
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
@@ -50,6 +51,25 @@ def test_root_access_notifies_each_administrator_once_an_hour(
         (user.email, "An instance administrator made changes in Acme") for user in (ada, grace)
     )
     assert "First change: settings.updated." in plain(box.mails[0])
+
+
+def test_changes_before_the_first_administrator_hide_no_later_ones(
+    make: Factory, visitor: Actor, box: Mailbox, deliver: Deliver
+) -> None:
+    """An organization that root creates has no administrator until one accepts the invitation."""
+    deliver()
+    assert not [mail for mail in box.mails if "An instance administrator" in mail["Subject"]], (
+        "setup is theirs"
+    )
+    fields = {"name": "New", "id": "fresh", "admin": {"email": "ada@acme.example"}}
+    create_organization(visitor, fields)
+    new = get_organization_by_slug("fresh")
+    ada = make.user(new, role="admin")
+    deliver()
+    box.mails.clear()
+    act(visitor, new, "dark")
+    deliver()
+    assert [mail["To"] for mail in box.mails] == [ada.email]
 
 
 def test_own_users_and_system_cause_no_root_notice(

@@ -308,11 +308,11 @@ def test_organization_of_a_lost_cell_is_served_once_all_events_were_applied(
     options = {"block_secrets": False, "reset_passwords": False}
     apply = lost_cell.end_again
 
-    def check_and_apply(own: Any) -> Any:
+    def check_and_apply(own: Any, result: Any) -> Any:
         assert token_of(app, robot).status_code == 401, "served before all was applied"
         if is_killed:
             raise Interrupted
-        return apply(own)
+        return apply(own, result)
 
     monkeypatch.setattr(lost_cell, "end_again", check_and_apply)
     with app.app_context():
