@@ -42,7 +42,7 @@ class BulkRevocationForm(PageForm):
     credential_id = HiddenField()
     user_id = HiddenField()
     issued_before = StringField(
-        # With the time zone of the page.
+        # The view sets the label, which names the time zone.
         "",
         widget=DateTimeLocalInput(),
         description=lazy_gettext(

@@ -378,7 +378,7 @@ def _client_id(row: Any) -> str | None:
 
 
 def _activity(row: Any, user_id: str, names: Mapping[str, NamedTarget]) -> ActivityRecord:
-    # Who signs up has no id yet. With an identity provider, the service creates the account for them.
+    # A user who signs up has no id yet: the service creates the account.
     signed_up = row.action == "user.registered" and row.actor_kind == "system"
     is_own = row.actor_id == user_id or signed_up
     client_id = _client_id(row)

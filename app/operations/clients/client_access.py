@@ -237,8 +237,7 @@ def remove_scopes_from_access(resource: Resource, names: Collection[str]) -> Non
 def delete_access_to_resource(resource: Resource) -> None:
     """Delete every access and request, in the transaction that deletes the resource.
 
-    Tokens that ended with a withdrawal are revoked: nothing else would say so any more, also for a later resource of
-    the same identifier.
+    Stored tokens that ended with a withdrawal are revoked: the row that ended them is deleted here.
     """
     own = (ClientAccess.organization_id == resource.organization_id) & (
         ClientAccess.resource_id == resource.id

@@ -103,12 +103,12 @@ def _notify_user(
 
 @transaction
 def notify_administrators(
-    actor: Actor, notice: AdministratorNotice, subject: str, values: Mapping[str, str]
+    actor: Actor, notice: AdministratorNotice, subject: str, values: Mapping[str, str], *, topic: str = ""
 ) -> bool:
     """Notify all administrators, also the actor, within the same transaction, and return whether that was possible.
 
-    Nobody is notified without a mail server, and beyond the limit of an hour. Notices about the same ``subject`` by the
-    same actor are sent once an hour.
+    Nobody is notified without a mail server, and beyond twenty notices of one kind and ``topic`` in an hour. Notices
+    about the same ``subject`` by the same actor are sent once an hour.
     """
     if not emails.is_possible():
         return False
@@ -116,7 +116,7 @@ def notify_administrators(
     same = rate_limits.bucket_key("administrator notice", notice, actor.label, subject)
     if not rate_limits.consume_quota(organization.id, same, 1, _HOUR):
         return False
-    of_kind = rate_limits.bucket_key("administrator notices", notice)
+    of_kind = rate_limits.bucket_key("administrator notices", notice, topic)
     if not rate_limits.consume_quota(organization.id, of_kind, MAX_ADMINISTRATOR_NOTICES_PER_HOUR, _HOUR):
         return False
     all_values = {

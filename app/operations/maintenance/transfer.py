@@ -212,7 +212,7 @@ def import_organization(
         try:
             delete_leftovers(organization_id, renew)
             rows = _fill(organization_id, records, renew, progress)
-            # Nobody would do it later: an old event without a link looks as if it had been inserted.
+            # The regular sealing skips old events, and ``audit verify`` reports an unsealed one as inserted.
             _give_key(organization, renew)
             seal_all_events(actor, organization_id, renew)
             _activate(actor, organization, renew)

@@ -125,7 +125,8 @@ def announce_role(
     if role != MEMBER:
         values = {"who": email, "role": effective_roles(organization.settings)[role].name, **values}
         subject = f"{public_id('usr', user_id)} {role}"
-        notify_administrators(actor, "administrator_added", subject, values)
+        # By role, so that many lesser ones don't hide an administrator.
+        notify_administrators(actor, "administrator_added", subject, values, topic=role)
 
 
 @transaction
