@@ -69,7 +69,17 @@ def test_longest_values_of_an_authorization_request_are_accepted(document: dict[
 
 @each(
     "name",
-    ["token", "introspect", "revoke", "userinfo", "par", "device_authorization", "register", "authorize"],
+    [
+        "token",
+        "introspect",
+        "revoke",
+        "userinfo",
+        "par",
+        "device_authorization",
+        "register",
+        "authorize",
+        "logout",
+    ],
 )
 def test_oauth_endpoints_describe_limits_and_encoded_bodies(
     http: FlaskClient, document: dict[str, Any], name: str

@@ -363,10 +363,7 @@ def _interaction_pages() -> JsonSchema:
         **token,
     }
     confirmed = {status: page for status, page in _logout_pages(False).items() if status != "200"}
-    confirmed |= {
-        "403": _page("Sent from another site."),
-        **{str(s): _page(ERRORS[s][1]) for s in (413, 500, 503)},
-    }
+    confirmed["403"] = _page("Sent from another site.")
     items: dict[str, JsonSchema] = {
         "authorize/resume": {
             "get": _operation("resumeAuthorization", "Return from sign-in", asked, query=stored)
@@ -396,7 +393,7 @@ def _provider_logout() -> JsonSchema:
     operation = _operation(
         "endProviderSessions",
         "End the sessions that an identity provider ends (OpenID Connect Back-Channel Logout)",
-        ended | _errors(400, 404, 405, 413, 500, 503),
+        ended | _errors(400, 404, 405, 413, 415, 500, 503),
         form={
             "logout_token": _text("The provider's logout token, a signed JWT.", maxLength=MAX_TOKEN_LENGTH)
         },
@@ -467,12 +464,12 @@ def _json(description: str, schema: str, status: int = 200) -> JsonSchema:
 
 def _errors(*statuses: int) -> JsonSchema:
     content = {"application/json": {"schema": reference("OAuthErrorResponse")}}
+    return {str(status): _error(status, content) for status in sorted(statuses)}
+
+
+def _error(status: int, content: JsonSchema) -> JsonSchema:
     waits = {"headers": {"Retry-After": {"$ref": "#/components/headers/Retry-After"}}}
-    return {
-        str(status): {"description": _describe(status), "content": content}
-        | (waits if status in {429, 503} else {})
-        for status in sorted(statuses)
-    }
+    return {"description": _describe(status), "content": content} | (waits if status in {429, 503} else {})
 
 
 def _describe(status: int) -> str:
@@ -485,14 +482,18 @@ def _page(description: str) -> JsonSchema:
 
 
 def _pages(redirect: str, is_root: bool) -> JsonSchema:
-    pages = {"400": _page("The client or redirect_uri is invalid. An error page, never a redirect.")}
-    pages |= {str(status): _page(_describe(status)) for status in (405, 413, 415, 429, 500, 503)}
-    return {"303": {"description": redirect}, **pages, **({} if is_root else {"404": _page(ERRORS[404][1])})}
+    invalid = _page("The client or redirect_uri is invalid. An error page, never a redirect.")
+    return {"303": {"description": redirect}, "400": invalid} | _error_pages(is_root)
+
+
+def _error_pages(is_root: bool) -> JsonSchema:
+    statuses = (405, 413, 415, 429, 500, 503) if is_root else (404, 405, 413, 415, 429, 500, 503)
+    return {str(status): _error(status, _PAGE) for status in statuses}
 
 
 def _logout_pages(is_root: bool) -> JsonSchema:
-    pages = {"200": _page("The question whether to sign out."), "400": _page("An error page.")}
-    signed_out = {
-        "303": {"description": "Signed out: return to the client, or continue to the page that says so."}
-    }
-    return {**pages, **signed_out, **({} if is_root else {"404": _page(ERRORS[404][1])})}
+    return {
+        "200": _page("The question whether to sign out."),
+        "303": {"description": "Signed out: return to the client, or continue to the page that says so."},
+        "400": _page("An error page."),
+    } | _error_pages(is_root)
