@@ -70,7 +70,7 @@ def choose_organization() -> PageResponse:
         role_names=role_names,
         query=query,
         is_searchable=len(sessions) >= _MIN_SESSIONS_FOR_SEARCH,
-        is_instance_admin=any(map(lists_all_organizations, sessions)),
+        lists_all_organizations=any(map(lists_all_organizations, sessions)),
     )
 
 

@@ -106,7 +106,7 @@ def _seal_shard(run: _Run, shard: Shard, renew: Callable[[], None]) -> bool:
         except LeaseLost:
             return False
         run.heads |= grown
-        # Those without a key were purged in the meantime.
+        # Those without a key were purged in the meantime, or an import empties their tombstone.
         run.skipped |= waiting.keys() - grown.keys()
         run.stalled += [
             min(row.at for row in waiting[organization_id])

@@ -216,7 +216,8 @@ def import_organization(
             _give_key(organization, renew)
             seal_all_events(actor, organization_id, renew)
             _activate(actor, organization, renew)
-        except leases.LeaseLost as error:
+        except (leases.LeaseLost, NotFound) as error:
+            # Another import takes the key from the tombstone again.
             raise Conflict("Another import of this organization has taken over.") from error
         seal_all_events(actor, organization_id)
     return ImportResult(organization["slug"], organization["status"], rows)

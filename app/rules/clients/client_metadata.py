@@ -167,7 +167,10 @@ class ClientMetadata(Struct, frozen=True, kw_only=True):
     subject_type: Annotated[
         str,
         OneOf(SUBJECT_TYPES),
-        described("With pairwise, each sector gets a different `sub` (OpenID Connect Core section 8)."),
+        described(
+            "With pairwise, each sector gets a different `sub` (OpenID Connect Core section 8). A change of this, or "
+            "of the sector by other redirect URIs, ends the client's tokens."
+        ),
     ] = "public"
     sector_identifier_uri: Annotated[
         WebUrl | None,
