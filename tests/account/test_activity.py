@@ -46,12 +46,12 @@ def test_activity_shows_sign_ins_failures_and_changes_by_others(
     Visitor(app).sign_in(ada, password="not hers at all")
     with app.app_context():
         disable_user(make.actor(acme), ada.id)
-        enable_user(make.actor(acme), ada.id)
+        enable_user(make.system(acme), ada.id)
     visitor.sign_in(ada)
     page = visitor.get(url(acme)).text
     order = [page.index(words) for words in ("Signed in<", "enabled again", "was disabled", "Sign-in failed")]
     assert order == sorted(order)
-    assert "Not by you" in page and "127.0.0.1" in page
+    assert page.count("Not by you") == 2 and "127.0.0.1" in page
     assert "192.0.2.7" not in page, "where an administrator sat"
 
 
