@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 from uuid import UUID
 
@@ -15,14 +15,14 @@ from app.models.grant import AuthorizationCode, Grant
 from app.models.token import DeviceCode
 from app.operations.grants import grants, logout
 from app.operations.store import clock
-from app.operations.store.transactions import count_changed, transaction
+from app.operations.store.transactions import count_changed, on_commit, transaction
 from app.rules.actor import Actor
 
 _on_session_replaced: list[Callable[[str, UUID, UUID], None]] = []
 
 
 def subscribe_to_replaced_sessions(callback: Callable[[str, UUID, UUID], None]) -> None:
-    """Call back with the organization, the replaced session and its successor, in the transaction of the sign-in.
+    """Call back with the organization, the replaced session and its successor, after the commit of the sign-in.
 
     Subscribing twice has no effect.
     """
@@ -137,11 +137,14 @@ def on_sessions_ended(organization_id: str, session_ids: Sequence[UUID]) -> None
 
 
 def on_session_replaced(organization_id: str, from_session: UUID, to_session: UUID) -> None:
-    """Move what a session began to the one that replaced it when the same user signed in again."""
+    """Move grants and listeners of a session to the one that replaced it when the same user signed in again.
+
+    Subscribers are called after the commit.
+    """
     _MOVE.write_later(of_organization=organization_id, from_session=from_session, session_id=to_session)
     logout.transfer_listeners(organization_id, from_session, to_session)
     for callback in _on_session_replaced:
-        callback(organization_id, from_session, to_session)
+        on_commit(partial(callback, organization_id, from_session, to_session))
 
 
 _MOVE = CompiledQuery(

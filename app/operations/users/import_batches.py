@@ -422,6 +422,8 @@ def _update_counts(part: ImportPart, is_last: bool, **counts: int) -> None:
     values["worked_at"] = now
     if is_last:
         values |= {"status": CHECKED if part.is_dry_run else DONE, "ended_at": now}
+    if part.is_dry_run:
+        values |= _reduced_importer(part)
     count_changed(update(UserImport).where(has_key(UserImport, job.organization_id, job.id)).values(values))
     if job.status == RUNNING:
         count_changed(
@@ -431,6 +433,20 @@ def _update_counts(part: ImportPart, is_last: bool, **counts: int) -> None:
                 UserImportPart.number == job.position,
             )
         )
+
+
+def _reduced_importer(part: ImportPart) -> dict[str, Any]:
+    """Return the importer with fewer permissions, if some were lost since the upload: no start brings them back."""
+    if part.importer.kind == "system" or part.importer.permissions == frozenset(
+        part.job.importer["permissions"]
+    ):
+        return {}
+    current = db.session.scalar(
+        select(UserImport.importer)
+        .where(has_key(UserImport, part.job.organization_id, part.job.id))
+        .with_for_update()
+    )
+    return {"importer": {**(current or {}), "permissions": sorted(part.importer.permissions)}}
 
 
 def _audit_end(part: ImportPart) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
@@ -21,13 +22,15 @@ from app.operations.users import import_records
 from app.operations.users.import_batches import ImportSuperseded, UploadExpired, process_next_part
 from app.operations.users.import_records import ImportRecord, get_import, get_import_row
 from app.rules.actor import Actor
-from app.rules.errors import Forbidden, Unavailable
+from app.rules.errors import Forbidden, NotFound, Unavailable
 from app.rules.identifiers import public_id
 
 LEASE = "user-imports"
 LEASE_SECONDS = 30
 POLL_INTERVAL_SECONDS = 15.0
 _MAX_PAUSE_SECONDS = 0.5
+# Within this time after a sign-in, the imports of the session that it replaced have moved.
+_MOVE_SECONDS = 1.0
 _log = logging.getLogger("gatehouse.imports")
 
 
@@ -68,12 +71,19 @@ def run_import(
     return record
 
 
-@transaction
 def move_imports(organization_id: str, from_session: UUID, to_session: UUID) -> None:
     """Move the imports that a session of the organization started to the one that replaced it.
 
-    A user who signs in again, for example because something asks for a recent sign-in, has not ended them.
+    A user who signs in again, for example because something asks for a recent sign-in, has not ended them. It is not
+    part of the sign-in's transaction, which would wait for a part that is being imported. Without the database they
+    stop, as for a session that has ended.
     """
+    with suppress(Unavailable, NotFound):
+        _move_imports(organization_id, from_session, to_session)
+
+
+@transaction
+def _move_imports(organization_id: str, from_session: UUID, to_session: UUID) -> None:
     for owner_id, import_id, importer in _find_running_of_session(organization_id, from_session):
         count_changed(
             update(UserImport)
@@ -92,7 +102,7 @@ def _find_running_of_session(
         found = found.execution_options(**ACROSS)
     else:
         found = found.where(UserImport.organization_id == organization_id)
-    rows = db.session.execute(found).all()
+    rows = db.session.execute(found.with_for_update()).all()
     return [
         (row.organization_id, row.id, row.importer)
         for row in rows
@@ -118,7 +128,23 @@ def _process(job: UserImport, *, alone: bool = False) -> None:
         if alone:
             raise
     except (Forbidden, UploadExpired) as error:
-        _fail(job, error.description)
+        if not _is_moved(job):
+            _fail(job, error.description)
+
+
+def _is_moved(job: UserImport) -> bool:
+    """Return whether a sign-in has replaced the session that started the import since the row was read."""
+    if job.importer.get("session_id") is None:
+        return False
+    time.sleep(_MOVE_SECONDS)
+    return bool(_find_importer(job) != job.importer)
+
+
+@read
+def _find_importer(job: UserImport) -> Any:
+    return db.session.scalar(
+        select(UserImport.importer).where(has_key(UserImport, job.organization_id, job.id))
+    )
 
 
 def _fail(job: UserImport, reason: str) -> None:
