@@ -37,7 +37,7 @@ from app.operations.maintenance.exported_events import (
     end_again,
     read_export,
 )
-from app.operations.organizations.organizations import get_organization
+from app.operations.organizations.organizations import delete_organization, get_organization
 from app.operations.sign_in.passkeys import SIGN_IN, consume_challenge, issue_challenge, validate_challenge
 from app.operations.sign_in.provisioning_tokens import (
     MAX_TOKENS_PER_PROVIDER,
@@ -262,6 +262,18 @@ def test_change_of_a_client_that_was_disabled_with_it_is_listed(app: Flask, make
         export = read_export([exported(1, "acme", "client.updated", client, after=after)])
         end_again(list(export), result := EndedAgain())
     assert (len(result.ended_again), result.failed, len(result.to_review)) == (1, [], 1)
+
+
+def test_change_in_an_organization_that_the_backup_has_as_deleted_fails(app: Flask, make: Factory) -> None:
+    """Whoever restores it would find what had ended there valid again."""
+    user = make.user(make.organization("acme"))
+    root = make.actor(make.root())
+    restored = exported(1, "root", "organization.restored", "acme", after={"status": "active"})
+    with app.app_context():
+        delete_organization(root, "acme")
+        export = read_export([restored, exported(2, "acme", "user.disabled", user.public_id)])
+        end_again(list(export), result := EndedAgain())
+    assert ["user.disabled" in words for words in result.failed] == [True] and result.not_in_backup == []
 
 
 def test_what_was_created_after_the_backup_is_no_failure(world: World) -> None:

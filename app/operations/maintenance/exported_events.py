@@ -16,7 +16,7 @@ from app.extensions import db
 from app.models.audit import AuditEvent
 from app.models.client import DISABLED, Credential
 from app.models.grant import Consent
-from app.models.organization import SUSPENDED
+from app.models.organization import DELETED, SUSPENDED, Organization
 from app.models.second_factor import Passkey
 from app.models.user import User
 from app.operations.authorization.connected_apps import revoke_consent
@@ -157,7 +157,9 @@ def end_again(events: list[ExportedEvent], result: EndedAgain) -> None:
             result.to_review.append(event.words)
         for cancelled in _CANCELS.get(event.action, ()):
             ended.pop((event.affected_organization, cancelled, subject), None)
-        if event.action not in _HANDLERS:
+        if event.action not in _HANDLERS or (
+            event.action == "organization.restored" and not _suspends(event)
+        ):
             continue
         if key in ended:
             ended[key] = replace(event, after={**ended[key].after, **event.after})
@@ -169,11 +171,19 @@ def end_again(events: list[ExportedEvent], result: EndedAgain) -> None:
             if _HANDLERS[event.action](Actor.system(organization.id, RESTORE), event) is not False:
                 result.ended_again.append(event.words)
         except NotFound:
-            result.not_in_backup.append(event.words)
+            if _is_deleted(event.affected_organization):
+                result.failed.append(f"{event.words}: the organization is deleted in this backup")
+            else:
+                result.not_in_backup.append(event.words)
         except DomainError as error:
             result.failed.append(f"{event.words}: {error.description}")
         except (KeyError, TypeError, ValueError):
             result.failed.append(f"{event.words}: the event lacks what it needs")
+
+
+@read
+def _is_deleted(slug: str) -> bool:
+    return db.session.scalar(select(Organization.status).where(Organization.slug == slug)) == DELETED
 
 
 @read
