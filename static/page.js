@@ -55,9 +55,11 @@ if (organizations) {
 // "Forgot password?" takes along the email that was entered, in the fragment of the URL, which no server sees.
 const forgot = document.getElementById("forgot-link");
 const username = document.getElementById("username");
-forgot?.addEventListener("click", () => { forgot.hash = encodeURIComponent(username.value); });
-if (document.getElementById("forgot-submit") && location.hash) {
-  username.value ||= decodeURIComponent(location.hash.slice(1));
+forgot?.addEventListener("click", () => { forgot.hash = new URLSearchParams({ email: username.value }); });
+const email = new URLSearchParams(location.hash.slice(1)).get("email");
+if (email && document.getElementById("forgot-submit")) {
+  username.value ||= email;
+  history.replaceState(null, "", location.pathname + location.search);
 }
 
 // Send a form only once: while the response is on its way, a second click would register a second client or use up a

@@ -58,6 +58,7 @@ def test_forgotten_password_is_reset(chromium: Any, server: LiveServer, box: Mai
         page.fill("#username", ada.email)
         page.get_by_role("link", name="Forgot password?").click()
         page.wait_for_selector("#forgot-submit")
+        assert page.input_value("#username") == ada.email and "#" not in page.url
         check(page)
         before = len(box.mails)
         page.click("#forgot-submit")

@@ -243,7 +243,8 @@ def _revoke_known_browser(actor: Actor, token: str) -> RevokedSecret | None:
     row = db.session.execute(select(KnownBrowser.id, KnownBrowser.user_id).where(condition)).first()
     if row is None or count_changed(delete(KnownBrowser).where(condition)) != 1:
         return None
-    audit.record(actor, "browser.forgotten", "browser", public_id("kbr", row.id))
+    forgotten = {"browser": public_id("kbr", row.id)}
+    audit.record_user_event(actor, "browser.forgotten", row.user_id, after=forgotten)
     description, target = lazy_gettext("The cookie of a recognized browser"), public_id("usr", row.user_id)
     return RevokedSecret(description, "user", target, user_id=row.user_id)
 

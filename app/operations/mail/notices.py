@@ -176,12 +176,12 @@ def announce_root(actor: Actor, event: Mapping[str, Any]) -> None:
         return
     if not _is_enabled(actor.organization_id, event["before"] or {}):
         return
+    bucket = rate_limits.bucket_key("root access", str(actor.user_id or actor.client_id))
+    if rate_limits.count_uses(actor.organization_id, bucket, _HOUR):
+        return
     if not administrator_emails(actor.organization_id, only_home_users=True):
         return
-    who = str(actor.user_id or actor.client_id)
-    if not rate_limits.consume_quota(
-        actor.organization_id, rate_limits.bucket_key("root access", who), 1, _HOUR
-    ):
+    if not rate_limits.consume_quota(actor.organization_id, bucket, 1, _HOUR):
         return
     payload = {"by": actor.label, "action": event["action"], "address": actor.ip_address or ""}
     enqueue(actor.organization_id, ROOT_NOTICE_KIND, payload, receiver="administrators")

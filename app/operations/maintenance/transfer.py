@@ -214,10 +214,9 @@ def import_organization(
             rows = _fill(organization_id, records, renew, progress)
             # The regular sealing skips old events, and ``audit verify`` reports an unsealed one as inserted.
             _give_key(organization, renew)
-            seal_all_events(actor, organization_id, renew)
+            _seal(actor, organization_id, renew)
             _activate(actor, organization, renew)
-        except (leases.LeaseLost, NotFound) as error:
-            # Another import takes the key from the tombstone again.
+        except leases.LeaseLost as error:
             raise Conflict("Another import of this organization has taken over.") from error
         seal_all_events(actor, organization_id)
     return ImportResult(organization["slug"], organization["status"], rows)
@@ -407,6 +406,14 @@ def _give_key(organization: Mapping[str, Any], renew: Callable[[], None]) -> Non
 
 
 @transaction
+def _seal(actor: Actor, organization_id: str, renew: Callable[[], None]) -> None:
+    try:
+        seal_all_events(actor, organization_id, renew)
+    except NotFound as error:
+        # Another import has taken the key from the tombstone again.
+        raise leases.LeaseLost from error
+
+
 def _activate(actor: Actor, organization: Mapping[str, Any], renew: Callable[[], None]) -> None:
     """Activate the organization, unless another import has begun to replace its rows meanwhile."""
     renew()
