@@ -119,7 +119,7 @@ def database_nodes_command(nodes: tuple[str, ...], listen: int | None) -> None:
 
 
 def print_report(report: RestoreReport) -> None:
-    """Print what ended again, what did not, and what an administrator has to review."""
+    """Print what ended again, what is not in the backup, what failed, and what an administrator has to review."""
     for title, lines in (
         ("Ended again", report.ended_again),
         ("Not in this backup, so there is nothing to end", report.not_in_backup),

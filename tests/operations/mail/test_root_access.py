@@ -59,7 +59,7 @@ def test_changes_before_the_first_administrator_hide_no_later_ones(
     """An organization that root creates has no administrator until one accepts the invitation."""
     deliver()
     assert not [mail for mail in box.mails if "An instance administrator" in mail["Subject"]], (
-        "setup is theirs"
+        "the creation of the organization notifies nobody"
     )
     fields = {"name": "New", "id": "fresh", "admin": {"email": "ada@acme.example"}}
     create_organization(visitor, fields)
