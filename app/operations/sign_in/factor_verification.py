@@ -61,7 +61,7 @@ def verify_code(
         was_used = second_factors.is_current_code(organization.id, pending.user_id, code)
         return InvalidCode(attempt.attempts_left, was_used=was_used)
     delete_similar_pending_sign_ins(pending)
-    return InvalidCode(0, int(organization.settings["authentication"]["lockout"]["delay_seconds"]), True)
+    return InvalidCode(0, attempt.next_wait, True)
 
 
 def _record_recovery_code_use(

@@ -11,6 +11,7 @@ from sqlalchemy import ColumnElement, delete, select, update
 from app.extensions import db
 from app.models.base import has_key, is_of_user, is_same
 from app.models.identity_provider import IdentityProvider, LinkedIdentity
+from app.models.session import Session
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.directory.users import UserSnapshot, get_user, hold_user
 from app.operations.mail.notices import notify_user
@@ -207,13 +208,22 @@ def unlink_user_identity(actor: Actor, user_id: str, identity_id: str) -> Linked
 
 @transaction
 def unlink_all_identities(actor: Actor, user_id: UUID) -> int:
-    """Remove all links of a user and return their number. Audit: ``identity.unlinked`` for each."""
+    """Remove all links of a user, and return their number, except the one by which the actor's session began.
+
+    Audit: ``identity.unlinked`` for each.
+    """
+    kept = None
+    if actor.session_id is not None:
+        session = has_key(Session, actor.home_organization_id, actor.session_id)
+        kept = db.session.scalar(select(Session.provider_id).where(session))
     linked = list_identities_of_user(actor.organization_id, user_id)
-    if linked:
-        delete_identities_of_user(actor.organization_id, user_id)
-    for each in linked:
+    ended = {each.id: each for each in linked if each.provider_id != kept}
+    if ended:
+        is_ended = is_of_user(LinkedIdentity, actor.organization_id, user_id) & LinkedIdentity.id.in_(ended)
+        count_changed(delete(LinkedIdentity).where(is_ended))
+    for each in ended.values():
         _on_unlinked(actor, each)
-    return len(linked)
+    return len(ended)
 
 
 @transaction

@@ -31,7 +31,6 @@ from app.rules.actor import Actor
 from app.rules.errors import Unavailable
 from app.rules.identifiers import public_id
 from app.rules.mail.email_addresses import canonical_email
-from app.rules.sign_in.passwords import Lockout
 
 SignInRefusalReason = Literal["mismatch", "wait", "capped", "disabled", "reset", "suspended", "password_off"]
 
@@ -141,8 +140,7 @@ def sign_in(
     # fill the audit log.
     if result.excess_failures <= 0 or result.excess_failures.bit_count() == 1:
         _record_failure(actor, canonical, reason, account.id if account is not None else None)
-    wait = Lockout.of(organization.settings).delay.total_seconds() if result.attempts_left == 0 else 0
-    return SignInRefused(reason, attempts_left=result.attempts_left, retry_after=int(wait))
+    return SignInRefused(reason, attempts_left=result.attempts_left, retry_after=result.next_wait)
 
 
 def _accepts_passwords(organization: OrganizationSnapshot) -> bool:

@@ -100,12 +100,14 @@ class SignInEnded(NotFound):
 class CodeAttempt(Struct, frozen=True):
     """An attempt to enter a code: seconds to wait first, or the attempts left after this one.
 
-    ``is_capped`` means that waiting does not help.
+    ``is_capped`` means that waiting does not help. ``next_wait`` is how many seconds have to pass before the next
+    attempt, if this one fails.
     """
 
     retry_after: int
     attempts_left: int = 0
     is_capped: bool = False
+    next_wait: int = 0
 
 
 class PendingSignInState(Struct, frozen=True):
@@ -341,7 +343,7 @@ def _claim_in_known_browser(organization_id: str, browser_id: UUID, lockout: Loc
         .where(has_key(KnownBrowser, organization_id, browser_id))
         .values(code_failures=failures, code_failed_at=now)
     )
-    return CodeAttempt(0, lockout.attempts_left(failures))
+    return _allowed_attempt(lockout, failures, now)
 
 
 def _claim_in_unknown_browser(organization_id: str, user_id: UUID, lockout: Lockout) -> CodeAttempt:
@@ -366,7 +368,12 @@ def _claim_in_unknown_browser(organization_id: str, user_id: UUID, lockout: Lock
     count_changed(
         update(SecondFactorTry).where(own_row).values(failures=failures, total=total + 1, failed_at=now)
     )
-    return CodeAttempt(0, lockout.attempts_left(failures))
+    return _allowed_attempt(lockout, failures, now)
+
+
+def _allowed_attempt(lockout: Lockout, failures: int, now: datetime) -> CodeAttempt:
+    next_wait = lockout.seconds_to_wait(failures, now, now)
+    return CodeAttempt(0, lockout.attempts_left(failures), next_wait=next_wait)
 
 
 def _failure_window(lockout: Lockout) -> timedelta:

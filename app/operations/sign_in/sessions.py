@@ -231,16 +231,16 @@ def rotate_session_token(actor: Actor) -> str | None:
 
 
 @transaction
-def end_sessions_of_user(organization_id: str, user_id: UUID, *, keep: UUID | None = None) -> int:
-    """End all sessions and pending sign-ins of a user except the session ``keep``.
+def end_sessions_of_user(
+    organization_id: str, user_id: UUID, *conditions: ColumnElement[bool], keep: UUID | None = None
+) -> int:
+    """End the matching sessions of a user except ``keep``, and all pending sign-ins: the browser may have one, too.
 
     Call it in the transaction that audits the change. Returns the number of sessions ended.
     """
     delete_pending_sign_ins_of_user(organization_id, user_id)
-    condition = Session.user_id == user_id
-    if keep is not None:
-        condition &= Session.id != keep
-    return end_sessions(organization_id, condition)
+    kept = () if keep is None else (Session.id != keep,)
+    return end_sessions(organization_id, and_(Session.user_id == user_id, *conditions, *kept))
 
 
 @transaction
@@ -325,7 +325,7 @@ def end_session(actor: Actor, session_id: str | None = None) -> bool:
     user_id = actor.require_own_account()
     row_id = actor.session_id if session_id is None else parse_public_id("ses", session_id)
     hold_user(actor.organization_id, user_id)
-    ended = end_sessions(actor.organization_id, (Session.id == row_id) & (Session.user_id == user_id))
+    ended = end_sessions_of_user(actor.organization_id, user_id, Session.id == row_id)
     if not ended and session_id is not None:
         raise NotFound("This session has already ended.")
     if ended and row_id is not None:

@@ -277,6 +277,9 @@ def _complete_first_factor(
     *,
     is_offer_declined: bool = False,
 ) -> SignedIn | SecondStepRequired:
+    if used_second_factor(amr):
+        # Also if another step follows: a right code is no guess.
+        clear_code_failures(organization.id, user.id)
     decision = decide_mfa_of_user(organization, user.id, amr, enrolled=user.methods)
     is_declined = decision.requirement is MfaRequirement.OFFER and (
         is_offer_declined or _is_signing_in_again(organization, user, browser)
@@ -324,9 +327,6 @@ def _start_session(
         browser=user.browser_id,
         attempts=user.attempts,
     )
-    used_factor = used_second_factor(amr)
-    if used_factor:
-        clear_code_failures(organization.id, user.id)
     token, session_id = start_session(
         organization,
         user.id,
@@ -345,7 +345,7 @@ def _start_session(
         browser.known_cookie,
         user_agent=browser.user_agent,
         has_signed_in_before=user.last_sign_in_at is not None,
-        used_factor=used_factor,
+        used_factor=used_second_factor(amr),
         browser_count=user.browser_count,
     )
     audit.record(

@@ -34,13 +34,15 @@ class Limit(Struct, frozen=True):
 class AttemptResult(Struct, frozen=True):
     """The decision whether an attempt may be made.
 
-    ``retry_after`` is 0, or the seconds to wait first. ``attempts_left`` counts those left after this one.
+    ``retry_after`` is 0, or the seconds to wait first. ``attempts_left`` counts those left after this one, and
+    ``next_wait`` is how many seconds have to pass before the next one.
     ``excess_failures`` counts the failures beyond the maximum of the fullest limit, ``exceeded`` are the limits that
     require the wait, and ``attempts`` are the rows to withdraw if the attempt does not count.
     """
 
     retry_after: int
     attempts_left: int
+    next_wait: int = 0
     excess_failures: int = 0
     exceeded: tuple[Limit, ...] = ()
     attempts: tuple[UUID, ...] = ()
@@ -153,16 +155,17 @@ def _check(organization_id: str, limits: tuple[Limit, ...], own_attempts: tuple[
             **list_values("id", own_attempts),
         )
     }
-    waits, attempts_left, excess = {}, [], 0
+    waits, attempts_left, next_wait, excess = {}, [], 0, 0
     for limit in limits:
         failures, last = found.get(limit.bucket, (0, None))
         waits[limit] = limit.lockout.seconds_to_wait(failures, last, now)
         attempts_left.append(limit.lockout.attempts_left(failures + 1))
+        next_wait = max(next_wait, limit.lockout.seconds_to_wait(failures + 1, now, now))
         excess = max(excess, failures + 1 - limit.lockout.max_failures)
     exceeded = tuple(limit for limit, wait in waits.items() if wait)
     if exceeded:
-        return AttemptResult(max(waits.values()), 0, excess, exceeded)
-    return AttemptResult(0, min(attempts_left), excess, attempts=own_attempts)
+        return AttemptResult(max(waits.values()), 0, excess_failures=excess, exceeded=exceeded)
+    return AttemptResult(0, min(attempts_left), next_wait, excess, attempts=own_attempts)
 
 
 # Statements for a number of limits or attempts. Their parameters are numbered: bucket_0, bucket_1, …

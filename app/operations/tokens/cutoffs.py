@@ -28,7 +28,7 @@ from app.operations.directory.users import hold_user
 from app.operations.grants import grants
 from app.operations.grants.revocation import revoke_matching_grants
 from app.operations.sign_in.pending_sign_ins import delete_pending_sign_ins_of_user
-from app.operations.sign_in.sessions import end_sessions
+from app.operations.sign_in.sessions import end_sessions, end_sessions_of_user
 from app.operations.store import clock
 from app.operations.store.containment import contained
 from app.operations.store.transactions import count_changed, read, transaction
@@ -56,7 +56,8 @@ def revoke_issued_before(actor: Actor, subject: Subject, cutoff: datetime, *, se
     elif subject.kind == SESSION and subject.user_id is not None:
         hold_user(here, subject.user_id)
         # First, because it waits for codes that are being redeemed: their grants are then revoked, too.
-        end_sessions(here, (Session.id == subject.row_id) & (Session.created_at < cutoff))
+        is_subject = (Session.id == subject.row_id) & (Session.created_at < cutoff)
+        end_sessions_of_user(here, subject.user_id, is_subject)
         of_session = (Grant.session_id == subject.row_id) & (Grant.allowed_at < cutoff)
         revoke_matching_grants(actor, of_session, reason=REASON)
     elif subject.kind == USER:

@@ -52,9 +52,10 @@ def revoke_unverified_state(actor: Actor, user_id: UUID) -> RevokedState:
 def revoke_unverified_state_elsewhere(actor: Actor, user_id: UUID, *, known_cookie: str) -> dict[str, int]:
     """Revoke what others set up before the first verification, and return the counts.
 
-    The actor's session and the browser of ``known_cookie``, the known-browsers cookie, stay, and so do second
-    factors if the session used one. Consents are asked for again. Call it in the transaction that verified
-    the email, whose audit event includes the counts. Audit: ``second_factors.ended``, ``identity.unlinked``.
+    The actor's session and the browser of ``known_cookie``, the known-browsers cookie, stay, and so does what the
+    user signed in with: second factors if the session used one, and the linked identity by which it began. Consents
+    are asked for again. Call it in the transaction that verified the email, whose audit event includes the counts.
+    Audit: ``second_factors.ended``, ``identity.unlinked``.
     """
     if not mark_user_verified(actor.organization_id, user_id):
         return {}

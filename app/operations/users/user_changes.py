@@ -25,7 +25,6 @@ from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.sign_in.sessions import (
     SessionSummary,
     active_session_condition,
-    end_sessions,
     end_sessions_of_user,
     list_sessions_of_user,
 )
@@ -145,10 +144,8 @@ def end_user_session(actor: Actor, user_id: str, session_id: str) -> None:
     user = require_manageable_user(actor, parse_user_id(user_id))
     row_id = parse_public_id("ses", session_id)
     hold_user(user.organization_id, user.id)
-    condition = active_session_condition(get_organization_by_id(user.organization_id)) & (
-        Session.user_id == user.id
-    )
-    if not end_sessions(user.organization_id, condition & (Session.id == row_id)):
+    is_active = active_session_condition(get_organization_by_id(user.organization_id))
+    if not end_sessions_of_user(user.organization_id, user.id, is_active & (Session.id == row_id)):
         raise NotFound("There is no such session.")
     audit.record_user_event(actor, "session.ended", user.id, after={"session": session_id})
 

@@ -14,6 +14,8 @@ from sqlalchemy import select
 from app.extensions import db
 from app.models.audit import AuditEvent
 from app.models.grant import Grant
+from app.models.identity_provider import LinkedIdentity
+from app.models.session import Session
 from app.models.user import User
 from app.operations.authorization.consents import get_consent_state, store_consent
 from app.operations.directory.lookups import find_client
@@ -244,6 +246,20 @@ def test_removed_links_and_consents_are_recorded(
     assert events["user.email_verified"] is not None
     assert events["user.email_verified"]["email"] == user.email
     assert any(mail["Subject"].startswith("Example no longer signs you in") for mail in box.mails)
+
+
+def test_verification_keeps_the_linked_account_of_the_session(
+    make: Any, acme: Any, squatted: MadeUser, box: Mailbox, deliver: Deliver
+) -> None:
+    """Where passwords are off, it may be the only way to sign in."""
+    here = sign_in(acme.id, squatted.email, PASSWORD)
+    assert isinstance(here, SignedIn)
+    linked(make.actor(acme), "used", squatted.public_id)
+    used = db.session.scalars(select(LinkedIdentity.provider_id)).one()
+    linked(make.actor(acme), "other", squatted.public_id)
+    set_rows(Session, provider_id=used)
+    confirm(squatted, here, box, deliver, ("fed",))
+    assert db.session.scalars(select(LinkedIdentity.provider_id)).all() == [used]
 
 
 def test_verification_with_second_factor_keeps_it(

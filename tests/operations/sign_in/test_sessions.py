@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -15,7 +16,9 @@ from app.models.user import User
 from app.operations.organizations.administrators import add_administrator, remove_administrator
 from app.operations.organizations.settings import update_settings
 from app.operations.sign_in.password_sign_in import sign_in
+from app.operations.sign_in.pending_sign_ins import create_pending_sign_in, find_pending_sign_in
 from app.operations.sign_in.sessions import (
+    SessionRecord,
     end_other_sessions,
     end_session,
     find_session,
@@ -24,6 +27,7 @@ from app.operations.sign_in.sessions import (
     start_session,
 )
 from app.operations.sign_in.sign_in import Browser
+from app.operations.users.user_changes import end_user_session
 from app.rules.errors import Forbidden, NotFound
 from app.rules.identifiers import new_token
 from tests.factories import PASSWORD
@@ -151,6 +155,21 @@ def test_ending_a_session_deletes_the_row_and_is_audited(make: Any, ada: Any) ->
     assert db.session.scalar(select(func.count()).select_from(Session)) == 0
     assert not end_session(actor)
     assert len(db.session.scalars(select(AuditEvent).where(AuditEvent.action == "session.ended")).all()) == 1
+
+
+def test_sign_in_that_waits_in_the_browser_ends_with_its_session(make: Any, acme: Any, ada: Any) -> None:
+    """SS-5: the browser's history leads to its page, where the next user could go on without a password."""
+    ends: list[Callable[[SessionRecord], object]] = [
+        lambda session: end_session(session.actor()),
+        lambda session: end_session(session.actor(), session.public_id),
+        lambda session: end_user_session(make.system(acme), session.user_public_id, session.public_id),
+    ]
+    for end in ends:
+        session = find_session(make.sign_in(ada).token)
+        assert session is not None
+        waiting, _ = create_pending_sign_in(acme, ada.id, ("pwd",), "browser")
+        end(session)
+        assert find_pending_sign_in(acme, waiting, "browser") is None
 
 
 def test_other_session_can_be_ended_from_the_list(make: Any, ada: Any) -> None:

@@ -11,6 +11,8 @@ from sqlalchemy import select, update
 
 from app.extensions import db
 from app.models.second_factor import AuthenticatorApp, PendingSignIn, SecondFactorTry
+from app.operations.directory.lookups import get_organization_by_id
+from app.operations.organizations.settings import update_settings
 from app.operations.sign_in import factor_enrollment, second_factors
 from app.operations.sign_in.factor_verification import InvalidCode, verify_code
 from app.operations.sign_in.password_sign_in import SignInRefused, sign_in
@@ -197,6 +199,18 @@ def test_right_code_resets_the_count(ada: Any, phone: Authenticator) -> None:
         for left in (4, 3, 2, 1):
             assert verify(ada, token, "000000") == InvalidCode(left)
         assert isinstance(verify(ada, token, phone.code()), SignedIn)
+
+
+def test_right_code_resets_the_count_before_another_step(
+    make: Any, acme: Any, ada: Any, phone: Authenticator
+) -> None:
+    """MF-3: a user who does not set up the method that is required by now has guessed nothing."""
+    document = {"authentication": {"mfa": {"policy": "required", "methods": ["passkey"]}}}
+    update_settings(make.system(acme), acme.slug, document)
+    current, stranger = get_organization_by_id(acme.id), Actor.anonymous(acme.id)
+    step = verify_code(stranger, current, begin_second_step(ada), phone.code(), BROWSER)
+    assert isinstance(step, SecondStepRequired)
+    assert verify(ada, begin_second_step(ada), "000000") == InvalidCode(4)
 
 
 def test_adding_a_factor_ends_other_sessions_and_pending_sign_ins(

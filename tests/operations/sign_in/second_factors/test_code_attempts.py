@@ -89,9 +89,13 @@ def test_known_browser_has_its_own_code_counter(
     assert isinstance(verify(ada, elsewhere, phone.code(), THERE), SignedIn)
 
 
-def test_wait_in_known_browser_ends(ada: Any, phone: Authenticator, known_browser: Browser) -> None:
+def test_wait_in_known_browser_doubles_and_ends(
+    ada: Any, phone: Authenticator, known_browser: Browser
+) -> None:
     guess_codes(ada, known_browser)
     set_rows(KnownBrowser, code_failed_at=clock.now() - timedelta(seconds=65))
+    assert guess_codes(ada, known_browser, times=1)[0].retry_after == 120
+    set_rows(KnownBrowser, code_failed_at=clock.now() - timedelta(seconds=125))
     assert isinstance(
         verify(ada, begin_second_step(ada, known_browser), phone.code(), known_browser), SignedIn
     )
