@@ -103,7 +103,7 @@ class OwnFactors(Struct, frozen=True):
 
 
 class FactorRemoval(Struct, frozen=True):
-    """What removing a second factor means: whether it ``is_last``, and whether the organization requires it."""
+    """Whether a second factor ``is_last``, and whether its removal ``is_refused``: the organization requires one."""
 
     is_last: bool
     is_refused: bool

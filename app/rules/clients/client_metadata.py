@@ -182,9 +182,7 @@ class ClientMetadata(Struct, frozen=True, kw_only=True):
         Annotated[
             int,
             Between(0, MAX_AGE_SECONDS, "seconds"),
-            described(
-                "The `max_age` of requests without one: how many seconds ago users may have signed in."
-            ),
+            described("The `max_age` of requests without one, in seconds."),
         ]
         | None
     ) = None
@@ -192,10 +190,7 @@ class ClientMetadata(Struct, frozen=True, kw_only=True):
     default_acr_values: Annotated[
         tuple[ContextClass, ...],
         Items(10),
-        described(
-            "The `acr_values` of requests without any, the preferred one first. They are not required: users who can't "
-            "reach one sign in as they can, and `acr` of the ID token says how."
-        ),
+        described("The `acr_values` of requests without any, the preferred one first. None is required."),
     ] = ()
     id_token_signed_response_alg: (
         Annotated[_SigningAlgorithm, described("If null, the organization's algorithm.")] | None
