@@ -355,9 +355,7 @@ def _replace_keys(actor: Actor, event: ExportedEvent) -> bool:
 
 
 def _suspend_organization(_: Actor, event: ExportedEvent) -> bool:
-    return _suspends(event) and bool(
-        update_organization(_root(), event.target, {"status": SUSPENDED}).changed
-    )
+    return bool(update_organization(_root(), event.target, {"status": SUSPENDED}).changed)
 
 
 def _root() -> Actor:

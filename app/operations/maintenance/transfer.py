@@ -405,7 +405,6 @@ def _give_key(organization: Mapping[str, Any], renew: Callable[[], None]) -> Non
     keyring.clear_cached_keys(organization["id"])
 
 
-@transaction
 def _seal(actor: Actor, organization_id: str, renew: Callable[[], None]) -> None:
     try:
         seal_all_events(actor, organization_id, renew)
@@ -414,6 +413,7 @@ def _seal(actor: Actor, organization_id: str, renew: Callable[[], None]) -> None
         raise leases.LeaseLost from error
 
 
+@transaction
 def _activate(actor: Actor, organization: Mapping[str, Any], renew: Callable[[], None]) -> None:
     """Activate the organization, unless another import has begun to replace its rows meanwhile."""
     renew()

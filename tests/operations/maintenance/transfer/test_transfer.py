@@ -25,7 +25,7 @@ from app.operations.sign_in.password_sign_in import sign_in
 from app.operations.sign_in.sign_in import SignedIn
 from app.operations.store import clock
 from app.operations.store.rows import PageRequest
-from app.operations.store.transactions import transaction
+from app.operations.store.transactions import UnitOfWork, current_unit_of_work, transaction
 from app.operations.users.users import find_user_record
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, InvalidInput, NotFound
@@ -163,6 +163,31 @@ def test_import_that_stalled_before_the_end_does_not_serve_the_rows_of_another(
             import_organization(operator(), io.BytesIO(moved.file), PASSPHRASE)
         with pytest.raises(NotFound):
             organizations.get_organization(operator(), "acme")
+
+
+def test_import_renews_its_lease_with_the_activation_and_seals_batch_by_batch(
+    moved: Moved, elsewhere: tuple[Flask, Database], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise another import could take over in between, or a long log would be sealed in one transaction."""
+    there, _ = elsewhere
+    units: list[UnitOfWork | None] = []
+
+    def noting(step: Any) -> Any:
+        def noted(*arguments: Any) -> Any:
+            try:
+                units.append(current_unit_of_work())
+            except RuntimeError:
+                units.append(None)
+            return step(*arguments)
+
+        return noted
+
+    for name in ("seal_all_events", "activate"):
+        monkeypatch.setattr(transfer, name, noting(getattr(transfer, name)))
+    with there.app_context():
+        import_organization(operator(), io.BytesIO(moved.file), PASSPHRASE)
+    first_sealing, activation, last_sealing = units
+    assert (first_sealing, last_sealing) == (None, None) and activation is not None
 
 
 def sign_in_is_refused(moved: Moved) -> bool:
