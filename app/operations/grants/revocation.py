@@ -18,7 +18,7 @@ from app.operations.store import clock
 from app.operations.store.transactions import count_changed, on_commit, transaction
 from app.rules.actor import Actor
 
-_on_session_replaced: list[Callable[[str, UUID, UUID], None]] = []
+_session_subscribers: list[Callable[[str, UUID, UUID], None]] = []
 
 
 def subscribe_to_replaced_sessions(callback: Callable[[str, UUID, UUID], None]) -> None:
@@ -26,8 +26,8 @@ def subscribe_to_replaced_sessions(callback: Callable[[str, UUID, UUID], None]) 
 
     Subscribing twice has no effect.
     """
-    if callback not in _on_session_replaced:
-        _on_session_replaced.append(callback)
+    if callback not in _session_subscribers:
+        _session_subscribers.append(callback)
 
 
 def revoke_matching_grants(actor: Actor, condition: Any, *, reason: str) -> int:
@@ -143,7 +143,7 @@ def on_session_replaced(organization_id: str, from_session: UUID, to_session: UU
     """
     _MOVE.write_later(of_organization=organization_id, from_session=from_session, session_id=to_session)
     logout.transfer_listeners(organization_id, from_session, to_session)
-    for callback in _on_session_replaced:
+    for callback in _session_subscribers:
         on_commit(partial(callback, organization_id, from_session, to_session))
 
 

@@ -165,7 +165,7 @@ def _refresh_token(caller: ClientSnapshot, token: str, parsed: ParsedToken) -> A
         client=caller,
         subject=subject_of(caller, row.user_id),
         user_email=row.email,
-        # What the client has lost since, it gets no more by this token: neither the scope nor the email.
+        # Scopes that the client has lost since are not listed, nor is the email that one of them released.
         scopes=remaining_scopes(caller, row.scope, row.allowed_at),
         audience=(),
         issued_at=row.rotated_at or row.created_at,
