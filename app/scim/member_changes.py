@@ -19,13 +19,13 @@ def split_patch(patch: PatchOp[Group]) -> tuple[PatchOp[Group] | None, MemberCha
     change = _Members()
     others: list[Any] = []
     for operation in patch.operations or []:
-        if operation.path is not None and _is_members(operation.path.attr, operation.path.schema):
+        if operation.path is not None and is_members(operation.path.attr, operation.path.schema):
             change.apply(operation.op, operation.path.value_filter, operation.value)
         elif not operation.path and isinstance(operation.value, dict):
             rest = {}
             for name, value in operation.value.items():
                 schema, _, attribute = name.rpartition(":")
-                if _is_members(attribute, schema or None):
+                if is_members(attribute, schema or None):
                     change.apply(operation.op, None, value)
                 else:
                     rest[name] = value
@@ -34,6 +34,12 @@ def split_patch(patch: PatchOp[Group]) -> tuple[PatchOp[Group] | None, MemberCha
         else:
             others.append({"op": operation.op, "path": operation.path, "value": operation.value})
     return PatchOp[Group].model_validate({"Operations": others}) if others else None, change.result()
+
+
+def is_members(attribute: str, schema: str | None) -> bool:
+    """Return whether this is the attribute of groups. Those of other schemas are ignored, as every unknown one."""
+    own = str(Group.__schema__).lower()
+    return attribute.lower() == "members" and (schema is None or schema.lower() == own)
 
 
 class _Members:
@@ -62,12 +68,6 @@ class _Members:
     def result(self) -> MemberChange:
         """Return the change that the operations amount to."""
         return MemberChange(self.added, self.removed, self.all_others)
-
-
-def _is_members(attribute: str, schema: str | None) -> bool:
-    """Return whether this is the attribute of groups. Those of other schemas are ignored, as every unknown one."""
-    own = str(Group.__schema__).lower()
-    return attribute.lower() == "members" and (schema is None or schema.lower() == own)
 
 
 def _ids(value: Any) -> set[str]:

@@ -20,6 +20,7 @@ from scim2_models.path import CompareOperator, Comparison, LogicalExpr, LogicalO
 from app.rules.errors import InvalidInput
 from app.rules.strict_json import has_surrogate, load_object
 from app.scim.errors import MEDIA_TYPE
+from app.scim.member_changes import is_members
 from app.scim.resources import MAX_RESULTS, EnterpriseUser
 from app.web.json_api import UnsupportedMediaType
 
@@ -93,10 +94,11 @@ def read_parameters(model: type[Any]) -> ResponseParameters[Any]:
 
 
 def wants_members(parameters: ResponseParameters[Any]) -> bool:
-    """Return whether the response has the members of a group."""
-    wanted = [str(each).lower() for each in parameters.attributes or ()]
-    unwanted = [str(each).lower() for each in parameters.excluded_attributes or ()]
-    return "members" not in unwanted and (not wanted or any(each.startswith("members") for each in wanted))
+    """Return whether the response has the members of a group, by any of their names (RFC 7644 section 3.10)."""
+    wanted, unwanted = parameters.attributes or (), parameters.excluded_attributes or ()
+    if any(is_members(path.attr, path.schema) for path in unwanted):
+        return False
+    return not wanted or any(is_members(path.parts[0], path.schema) for path in wanted)
 
 
 def range_of(sent: SearchRequest[Any]) -> tuple[int, int]:

@@ -201,12 +201,15 @@ def test_large_groups_change_without_being_read(
     everyone = [{"value": user_id} for user_id in users.values()]
     directory.patch(path, {"op": "add", "path": "members", "value": everyone}, status=204)
     assert directory.send("GET", path, status=400)["scimType"] == "tooMany"
-    assert "members" not in directory.send("GET", f"{path}?excludedAttributes=members")
+    for name in ("members", f"{GROUP}:members"):
+        assert "members" not in directory.send("GET", f"{path}?excludedAttributes={name}")
     directory.patch(path, {"op": "remove", "path": "members", "value": everyone[1:]}, status=204)
     directory.group("Band", users["a"], users["b"])
     assert directory.send("GET", "/Groups", status=400)["scimType"] == "tooMany"
     assert directory.send("GET", "/Groups?excludedAttributes=members")["itemsPerPage"] == 2
     assert directory.send("GET", "/Groups?count=1")["itemsPerPage"] == 1
+    for name in ("members", "MEMBERS.value", f"{GROUP}:members"):
+        assert len(directory.send("GET", f"{path}?attributes={name}")["members"]) == 1, name
     assert members(directory, group["id"], users) == "a"
 
 
