@@ -43,10 +43,10 @@ def register(app: Flask) -> None:
     blueprint = Blueprint("scim", __name__, url_prefix="/organizations/<organization>/scim/v2")
     for method, path, name in _ROUTES:
         blueprint.add_url_rule(path, name, _view(name), methods=[method], provide_automatic_options=False)
-    methods = sorted({method for method, _, _ in _ROUTES} | {"OPTIONS"})
-    blueprint.add_url_rule("/<path:path>", "unknown", _unknown, methods=methods)
-    for path in ("/.search", "/Bulk"):
-        blueprint.add_url_rule(path, "unsupported", _unsupported, methods=["POST"])
+    methods = sorted({method for method, _, _ in _ROUTES})
+    blueprint.add_url_rule("/<path:path>", "unknown", _unknown, methods=[*methods, "OPTIONS"])
+    for path, unsupported in (("/.search", ["POST"]), ("/Bulk", ["POST"]), ("/Me", methods)):
+        blueprint.add_url_rule(path, "unsupported", _unsupported, methods=unsupported)
     # No cookie authorizes anything here, so there is no CSRF to protect against.
     csrf.exempt(blueprint)
     blueprint.register_error_handler(DomainError, error_response)

@@ -9,6 +9,7 @@ from typing import Any
 from flask import Response, request
 from msgspec import Struct
 from pydantic import ValidationError
+from pydantic.alias_generators import to_camel
 from scim2_models import (
     Context,
     Error,
@@ -79,40 +80,65 @@ def _endpoint(view: Callable[..., Response]) -> Callable[..., Response]:
             with _POLICY:
                 return view(call, **values)
         except ValidationError as error:
-            errors = Error.from_validation_errors(error)
-            detail = ". ".join(each.detail for each in errors if each.detail)
-            return scim_error(errors[0].status or 400, detail, errors[0].scim_type)
+            return _name_attributes(error)
         except SCIMException as error:
+            # Its text about a wrong value is pydantic's, with the names of classes and a link for programmers.
+            if isinstance(error.__cause__, ValidationError):
+                return _name_attributes(error.__cause__)
             return scim_error(error.status, error.detail, error.scim_type)
 
     return run
 
 
-@_endpoint
+def _name_attributes(error: ValidationError) -> Response:
+    named = [{**each, "loc": tuple(_attribute(part) for part in each["loc"])} for each in error.errors()]
+    errors = Error.from_validation_errors(named)
+    detail = ". ".join(each.detail for each in errors if each.detail)
+    return scim_error(errors[0].status or 400, detail, errors[0].scim_type)
+
+
+def _attribute(part: str | int) -> str | int:
+    """Return the name of an attribute. PATCH names the field that it assigns a value to."""
+    return to_camel(part) if isinstance(part, str) and "_" in part else part
+
+
+def _description(view: Callable[..., Response]) -> Callable[..., Response]:
+    """Return the view of a description of the service as an endpoint, which has no filter (RFC 7644 section 4)."""
+
+    @functools.wraps(view)
+    def run(call: _Call, **values: str) -> Response:
+        if "filter" in request.args:
+            return scim_error(403, "Descriptions of the service cannot be filtered. Leave out the filter.")
+        return view(call, **values)
+
+    return _endpoint(run)
+
+
+@_description
 def show_configuration(call: _Call) -> Response:
     """Return what is supported."""
     return _show(resources.configuration(call.base_url))
 
 
-@_endpoint
+@_description
 def list_resource_types(call: _Call) -> Response:
     """List the types of resources."""
     return _show_all(list(resources.resource_types(call.base_url).values()))
 
 
-@_endpoint
+@_description
 def show_resource_type(call: _Call, name: str) -> Response:
     """Return a type of resources."""
     return _show_named(resources.resource_types(call.base_url), name)
 
 
-@_endpoint
+@_description
 def list_schemas(call: _Call) -> Response:
     """List the schemas."""
     return _show_all(list(resources.schemas(call.base_url).values()))
 
 
-@_endpoint
+@_description
 def show_schema(call: _Call, name: str) -> Response:
     """Return a schema."""
     return _show_named(resources.schemas(call.base_url), name)

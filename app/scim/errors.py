@@ -10,6 +10,7 @@ from werkzeug.exceptions import HTTPException
 
 from app.config import current
 from app.rules.errors import Conflict, DomainError, InvalidInput, Unauthenticated
+from app.rules.strict_json import InvalidJson
 
 MEDIA_TYPE = "application/scim+json"
 _SCHEMA = "urn:ietf:params:scim:api:messages:2.0:Error"
@@ -34,7 +35,7 @@ _HTTP_DETAILS = {
     404: "There is no resource at this path.",
     413: "The request body is larger than 256 KiB. Send fewer members at a time.",
     500: "Something went wrong on our side.",
-    501: "This service searches users or groups, and has no bulk operations.",
+    501: "This service searches users or groups, and has neither bulk operations nor /Me.",
 }
 
 
@@ -66,6 +67,8 @@ def error_response(error: DomainError) -> Response:
     scim_type = None
     if isinstance(error, Conflict) and error.field is not None:
         scim_type = "uniqueness"
+    elif isinstance(error, InvalidJson):
+        scim_type = "invalidSyntax"
     elif isinstance(error, InvalidInput):
         scim_type = "tooMany" if error.code == "too_many" else "invalidValue"
     detail = " ".join(f"{_attribute(each.field)}: {each.message}" for each in error.errors)

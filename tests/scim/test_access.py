@@ -95,7 +95,10 @@ def test_other_credentials_are_refused(directory: Directory, make: Factory) -> N
         ("GET", "/Groups/nothing", 404),
         ("POST", "/Bulk", 501),
         ("POST", "/.search", 501),
-        ("GET", "/Me", 404),
+        ("GET", "/Me", 501),
+        ("PATCH", "/Me", 501),
+        ("GET", "/Schemas?filter=id eq 1", 403),
+        ("GET", "/ServiceProviderConfig?filter=x", 403),
         ("DELETE", "/Users", 405),
         ("POST", "/Groups/nothing", 405),
         ("PATCH", "/Nothing", 404),
@@ -120,13 +123,13 @@ def test_allowed_methods_are_listed(app: Flask, directory: Directory) -> None:
     ("content", "media", "status", "kind"),
     [
         (b"{}", "text/plain", 415, None),
-        (b"{", "application/scim+json", 400, "invalidValue"),
-        (b"[]", "application/json", 400, "invalidValue"),
+        (b"{", "application/scim+json", 400, "invalidSyntax"),
+        (b"[]", "application/json", 400, "invalidSyntax"),
         (
             b'{"userName": "a@acme.example", "userName": "b@acme.example"}',
             "application/json",
             400,
-            "invalidValue",
+            "invalidSyntax",
         ),
         (b'{"userName": 5}', "application/json", 400, "invalidValue"),
         (

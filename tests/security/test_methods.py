@@ -92,7 +92,7 @@ def test_other_methods_change_nothing_at_any_route(app: Flask, make: Factory, da
     for path in sorted(sent):
         for method in METHODS:
             answer = http.open(path, method=method, data=fields, headers=headers)
-            assert answer.status_code < 500 or method == "BREW", (path, method, answer.status_code)
+            assert answer.status_code < 500 or answer.status_code == 501, (path, method, answer.status_code)
             answered[f"{method} {answer.status_code}"] += 1
     after = read_state(database)
     changed = {table: set(after[table].items()) ^ set(rows.items()) for table, rows in before.items()}

@@ -12,7 +12,7 @@ from tests.support.request_world import RequestWorld, ValidRequest
 URN = "urn:ietf:params:scim:schemas:core:2.0:"
 PATCH = {"schemas": ["urn:ietf:params:scim:api:messages:2.0:PatchOp"]}
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
-ALWAYS_REFUSED = {("scim.unsupported", "POST"), *(("scim.unknown", method) for method in _METHODS)}
+ALWAYS_REFUSED = {(f"scim.{name}", method) for name in ("unsupported", "unknown") for method in _METHODS}
 """Routes that only say that there is nothing."""
 
 
