@@ -24,6 +24,13 @@ def test_client_can_read_update_and_delete_itself(
     read = own(http, told, "GET")
     assert read.status_code == 200
     assert {**read.get_json(), "client_secret": told["client_secret"]} == told
+    read_only = ("registration_", "client_id_", "client_secret_")
+    same = {name: value for name, value in read.get_json().items() if not name.startswith(read_only)}
+    assert own(http, told, "PUT", **same).get_json() == read.get_json()
+    # It may still send its secret in the body, because it has not chosen a method.
+    form = {"grant_type": "refresh_token", "refresh_token": "x", "client_id": told["client_id"]}
+    sent = http.post("/oauth/token", data=form | {"client_secret": told["client_secret"]})
+    assert sent.get_json()["error"] == "invalid_grant"
     changed = own(
         http, told, "PUT", client_id=told["client_id"], redirect_uris=["https://weather.example/new"]
     )

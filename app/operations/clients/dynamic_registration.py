@@ -199,7 +199,8 @@ def replace_registration(
     Raises InvalidInput, and Forbidden for a client that an administrator trusted. Audit: ``client.updated``.
     """
     organization = get_organization_by_id(actor.organization_id)
-    fields = replacing(as_fields(sent, _offer(organization)))
+    before = get_client(actor, client_id)
+    fields = replacing(as_fields(sent, _offer(organization), before))
     update_client(actor, client_id, fields)
     registration = _build_registration(actor, client_id, access_token)
     if registration.client.uses_secret and not registration.has_secret:

@@ -103,21 +103,25 @@ class Offer(Struct, frozen=True):
         )
 
 
-def as_fields(sent: Mapping[str, Any], offer: Offer) -> dict[str, Any]:
+def as_fields(sent: Mapping[str, Any], offer: Offer, before: ClientMetadata | None = None) -> dict[str, Any]:
     """Return the fields for ``register_client`` from RFC 7591 metadata; ``null`` means that a field is omitted.
 
-    Raises InvalidInput if a required value is unavailable. Values with a wrong JSON type are rejected later, by the
-    validation of every client's fields.
+    ``before`` is the client that an update replaces. Raises InvalidInput if a required value is unavailable. Values
+    with a wrong JSON type are rejected later, by the validation of every client's fields.
     """
     given = {name: value for name, value in sent.items() if value is not None}
     errors = ValidationErrors()
     fields = {name: given[name] for name in (*_AS_SENT, *_KEPT) if name in given}
     fields["name"] = given.get("client_name") or _name_from(given)
     fields |= _tolerantly(given)
-    fields["token_endpoint_auth_method"] = _method(given, offer, errors)
-    is_chosen = "token_endpoint_auth_method" in given
-    fields["any_secret_method"] = not is_chosen and fields["token_endpoint_auth_method"] in SECRET_METHODS
-    fields["type"] = _type(given, fields["token_endpoint_auth_method"])
+    method = fields["token_endpoint_auth_method"] = _method(given, offer, errors)
+    # An update repeats the method that the client was told (RFC 7592 section 2.2), which chooses none.
+    is_repeated = (
+        before is not None and before.any_secret_method and before.token_endpoint_auth_method == method
+    )
+    is_chosen = "token_endpoint_auth_method" in given and not is_repeated
+    fields["any_secret_method"] = not is_chosen and method in SECRET_METHODS
+    fields["type"] = _type(given, method)
     fields["grant_types"] = _grant_types(given, offer, fields["type"], errors)
     if "response_types" in given:
         fields["response_types"] = _response_types(given["response_types"], fields["grant_types"], errors)
