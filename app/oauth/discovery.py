@@ -106,7 +106,9 @@ def document_of(organization: OrganizationSnapshot) -> dict[str, Any]:
         document["device_authorization_endpoint"] = f"{issuer}/oauth/device_authorization"
     if oauth["access_token"]["allow_unstored"] or get_catalog(organization.id).has_status_list:
         document["status_list_aggregation_endpoint"] = f"{issuer}/oauth/status-lists"
-    return document | _for_unknown_clients(organization)
+    document |= _for_unknown_clients(organization)
+    # Lists without elements must be left out (RFC 8414 section 3.2, OpenID Connect Discovery section 4.2).
+    return {name: value for name, value in document.items() if value != []}
 
 
 def _prompts(organization: OrganizationSnapshot) -> list[str]:

@@ -94,16 +94,15 @@ def test_metadata_lists_registration_only_where_it_is_open(http: FlaskClient, ma
 
 def test_discovery_omits_what_the_organization_forbids(http: FlaskClient, make: Factory) -> None:
     organization = make.organization()
-    with http.application.app_context():
-        oauth = {
-            "grant_types": ["client_credentials"],
-            "clients": {"token_endpoint_auth_methods": ["client_secret_post"]},
-        }
-        update_settings(make.system(organization), organization.slug, {"oauth": oauth})
-    document = http.get(addresses(organization.slug)[0]).get_json()
-    assert document["grant_types_supported"] == ["client_credentials"]
-    assert document["token_endpoint_auth_methods_supported"] == ["client_secret_post"]
-    assert not [name for name in document if name.endswith("_auth_signing_alg_values_supported")]
+    for method, grant_type in (("client_secret_post", "client_credentials"), ("none", "authorization_code")):
+        with http.application.app_context():
+            oauth = {"grant_types": [grant_type], "clients": {"token_endpoint_auth_methods": [method]}}
+            update_settings(make.system(organization), organization.slug, {"oauth": oauth})
+        document = http.get(addresses(organization.slug)[0]).get_json()
+        assert document["grant_types_supported"] == [grant_type]
+        assert document["token_endpoint_auth_methods_supported"] == [method]
+        assert not [name for name in document if name.endswith("_auth_signing_alg_values_supported")]
+        assert [] not in document.values()
 
 
 def test_unknown_organization_has_no_metadata(http: FlaskClient, make: Factory) -> None:
