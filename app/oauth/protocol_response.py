@@ -77,8 +77,9 @@ def error_response(error: DomainError, request: ProtocolRequest) -> ProtocolResp
     """Return the error in the form of RFC 6749 section 5.2, and record it in the client's log of failed requests."""
     record_refusal(error, request)
     response = unlogged_error_response(error)
-    # Required if the client used the Authorization header, and harmless otherwise.
-    if isinstance(error, InvalidClient) and (request.authorization or "").lower().startswith("basic"):
+    # Required if the client used this header, with whatever scheme. To others, libraries would show the challenge in
+    # place of the error.
+    if isinstance(error, InvalidClient) and request.authorization:
         response.headers.append(("WWW-Authenticate", f'Basic realm="{REALM}"'))
     return response
 
