@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import Any
 
-from flask import Response, g
+from flask import Response, g, request
 from msgspec import Struct
 
 from app import config
@@ -240,7 +240,12 @@ def _has(request: ProtocolRequest, etag: str) -> bool:
 
 
 def status_list(list_id: str) -> Response:
-    """Return a status list of the issuer (draft-ietf-oauth-status-list-17 section 8). Raises NotFound."""
+    """Return a status list of the issuer (draft-ietf-oauth-status-list-17 section 8).
+
+    Raises NotFound, and HistoryUnavailable for the list of another time.
+    """
+    if "time" in request.args:
+        raise status_lists.HistoryUnavailable
     signed = published_status_lists.get_signed_list(_issuer_of_path(), list_id)
     return _public(Response(signed, mimetype=status_lists.MEDIA_TYPE), status_lists.CACHED_SECONDS)
 

@@ -153,6 +153,8 @@ def test_list_is_repeated_for_seconds_only(make_case: Any, monkeypatch: pytest.M
     assert first.headers["Cache-Control"] == "public, max-age=5"
     assert first.headers["Access-Control-Allow-Origin"] == "*"
     assert case.flow.http.get(path).text == first.text
+    past = case.flow.http.get(f"{path}?time=1")
+    assert (past.status_code, past.headers["Cache-Control"]) == (501, "no-store"), "not the list of now"
     [(key, (made, signed))] = published_status_lists._signed._values.items()
     published_status_lists._signed._values[key] = (made - timedelta(seconds=3601), signed)
     assert case.flow.http.get(path).text != first.text

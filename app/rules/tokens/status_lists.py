@@ -7,6 +7,8 @@ from base64 import urlsafe_b64encode
 from collections.abc import Iterable
 from typing import Any
 
+from app.rules.errors import DomainError
+
 MEDIA_TYPE = "application/statuslist+jwt"
 TYPE = "statuslist+jwt"
 SIZE = 1 << 15
@@ -16,6 +18,16 @@ BUILT_SECONDS, CACHED_SECONDS, TTL_SECONDS = 5, 5, 10
 BOUND_SECONDS = BUILT_SECONDS + CACHED_SECONDS + TTL_SECONDS
 # A reader that cannot get a newer list rejects all tokens after this time.
 VALID_SECONDS = 300
+
+
+class HistoryUnavailable(DomainError):
+    """Which tokens were revoked at an earlier time is not known (section 8.4)."""
+
+    status = 501
+    code = "not_implemented"
+
+    def __init__(self) -> None:
+        super().__init__("Lists say which tokens are revoked now. Leave out the parameter time.")
 
 
 def reference(uri: str, index: int) -> dict[str, Any]:
