@@ -230,6 +230,8 @@ def test_keys_without_kid_are_accepted_and_encryption_keys_skipped(
         ("com.example.app:/cb", "client_secret_basic", "native"),
         ("https://app.example/cb", "none", "spa"),
         ("http://localhost:6274/cb", "client_secret_post", "web"),
+        # A native app that chooses no method.
+        ("http://127.0.0.1/cb", None, "native"),
     ],
 )
 def test_client_type_is_derived_from_the_metadata(
@@ -237,13 +239,12 @@ def test_client_type_is_derived_from_the_metadata(
     http: FlaskClient,
     open_to_all: OrganizationSnapshot,
     redirect_uri: str,
-    method: str,
+    method: str | None,
     kind: str,
 ) -> None:
-    """RFC 8252 section 8.5: an app with a custom URI scheme cannot keep a secret."""
-    told = register(
-        http, open_to_all, redirect_uris=[redirect_uri], token_endpoint_auth_method=method
-    ).get_json()
+    """RFC 8252 sections 7.3 and 8.5: an app on the user's device cannot keep a secret, and its port may vary."""
+    fields = {"token_endpoint_auth_method": method, "application_type": None if method else kind}
+    told = register(http, open_to_all, redirect_uris=[redirect_uri], **fields).get_json()
     assert told["token_endpoint_auth_method"] == ("none" if kind in ("native", "spa") else method)
     with app.app_context():
         assert db.session.scalars(select(Client.type).where(Client.source == "dynamic")).one() == kind

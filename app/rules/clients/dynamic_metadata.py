@@ -199,6 +199,9 @@ def _method(given: Mapping[str, Any], offer: Offer, errors: ValidationErrors) ->
     if wanted is None:
         keys = "jwks" in given or "jwks_uri" in given
         order = (BASIC, POST, PRIVATE_KEY_JWT, NONE) if keys else (BASIC, POST, NONE)
+        if given.get("application_type") == NATIVE:
+            # With a secret it would be a web client, whose loopback port cannot vary (RFC 8252 section 7.3).
+            order = (NONE, *order)
         wanted = next((name for name in order if name in offer.auth_methods), order[0])
     # RFC 8252 section 8.5: an app on a user's device can't keep a secret.
     if not isinstance(wanted, str):
