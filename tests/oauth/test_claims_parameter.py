@@ -141,7 +141,9 @@ def test_signed_in_user_must_be_one_of_the_requested_subjects(flow: Flow) -> Non
 def test_essential_acr_is_met_or_rejected(flow: Flow) -> None:
     """Core 5.5.1.1: unmet_authentication_requirements; voluntary requests never fail."""
     wish = {"id_token": {"acr": {"values": ["urn:phishing-resistant", PASSWORD]}}}
-    for more in ({"acr_values": PASSWORD}, {"acr_values": "urn:other"}, {"claims": json.dumps(wish)}, {}):
+    any_class = {"acr_values": "urn:other", "claims": asking_for(id_token={"acr": {"essential": True}})}
+    voluntary = ({"acr_values": PASSWORD}, {"acr_values": "urn:other"}, {"claims": json.dumps(wish)}, {})
+    for more in (*voluntary, any_class):
         assert claims_of(flow, flow.tokens(scope="openid", **more)["id_token"])["acr"] == PASSWORD
     must = asking_for(id_token={"acr": {"essential": True, "values": ["urn:phishing-resistant"]}})
     assert query_of(flow.authorize(claims=must))["error"] == "unmet_authentication_requirements"

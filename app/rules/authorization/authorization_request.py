@@ -440,9 +440,12 @@ def requested_contexts(claims: Mapping[str, Any] | None) -> tuple[str, ...]:
 
 
 def are_contexts_essential(claims: Mapping[str, Any] | None) -> bool:
-    """Return whether the request must fail if the sign-in reaches none of them (section 5.5.1.1)."""
+    """Return whether the request must fail if the sign-in reaches none of them (section 5.5.1.1).
+
+    Without values, the claim is satisfied by any class: those of ``acr_values`` and of the client stay voluntary.
+    """
     request = ((claims or {}).get(ID_TOKEN) or {}).get("acr") or {}
-    return bool(request.get("essential"))
+    return bool(request.get("essential") and request.get("values"))
 
 
 def _values(claims: Mapping[str, Any] | None, place: str, name: str) -> tuple[str, ...]:

@@ -167,9 +167,7 @@ def _should_step_up(parameters: AuthorizationParameters, sign_in: SignIn) -> boo
 
 
 def _require_context(parameters: AuthorizationParameters, sign_in: SignIn) -> None:
-    if are_contexts_essential(parameters.claims) and not (
-        parameters.acr_values == () or set(sign_in.contexts) & set(parameters.acr_values)
-    ):
+    if are_contexts_essential(parameters.claims) and not set(sign_in.contexts) & set(parameters.acr_values):
         # OpenID Connect Core Error Code unmet_authentication_requirements, section 2.
         raise AuthorizationError(
             "unmet_authentication_requirements", "The sign-in reaches none of the essential context classes."

@@ -111,6 +111,7 @@ def test_only_essential_acr_is_required() -> None:
     essential = parsed({"id_token": {"acr": {"essential": True, "values": ["a", "b"]}}})
     assert are_contexts_essential(essential) and requested_contexts(essential) == ("a", "b")
     assert not are_contexts_essential(parsed({"userinfo": {"acr": {"essential": True, "value": "a"}}}))
+    assert not are_contexts_essential(parsed({"id_token": {"acr": {"essential": True}}}))
 
 
 def test_claims_do_not_bypass_scopes() -> None:
