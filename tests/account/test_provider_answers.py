@@ -279,11 +279,16 @@ def test_administrators_read_what_the_provider_said(provider: Provider, visitor:
     ]
 
 
-def test_email_of_the_userinfo_endpoint_counts(provider: Provider, visitor: Visitor) -> None:
+def test_email_of_the_userinfo_endpoint_counts(provider: Provider) -> None:
+    """The name may be in the ID token or there, too."""
     provider.change(create_users=True)
-    provider.fake.claims = {"sub": "one"}
-    provider.fake.userinfo = {"email": "grace@acme.example", "email_verified": True, "name": "Grace"}
-    assert provider.sign_in(visitor).status_code == 303
+    for named_in in ("claims", "userinfo"):
+        email = f"{named_in}@acme.example"
+        provider.fake.claims = {"sub": named_in}
+        provider.fake.userinfo = {"email": email, "email_verified": True}
+        getattr(provider.fake, named_in)["name"] = "Grace"
+        assert provider.sign_in(Visitor(provider.app)).status_code == 303
+        assert {row.email: row.name for row in provider.rows(User)}[email] == "Grace", named_in
     provider.fake.userinfo["sub"] = provider.fake.claims["sub"] = "two"
     provider.fake.userinfo["sub"] = "another"
     assert provider.sign_in(Visitor(provider.app)).status_code == 400

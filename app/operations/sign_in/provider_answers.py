@@ -70,12 +70,13 @@ def redeem_answer(
         secret=client_secret,
     )
     claims = _verify(provider, tokens.get("id_token"), nonce)
-    wanted = () if "email" in claims else ("email", "email_verified", "name")
+    wanted = () if "email" in claims else ("email", "email_verified")
     if groups_claim is not None and not has_claim(claims, groups_claim):
         wanted = (*wanted, groups_claim, "_claim_names")
     if wanted and is_access_token(tokens.get("access_token")):
         described = _read_userinfo(provider, published, tokens["access_token"], claims["sub"])
-        claims |= {name: described.get(name) for name in wanted}
+        name = claims.get("name") or described.get("name")
+        claims |= {claim: described.get(claim) for claim in wanted} | {"name": name}
     return read_identity(claims, trust_emails=provider.trust_emails, groups_claim=groups_claim)
 
 
