@@ -73,6 +73,14 @@ def test_request_names_user_scopes_and_reason(make: Factory, made: Made, databas
     assert audited(database, "client_request.created") == 1
 
 
+def test_requests_for_different_clients_are_independent(make: Factory, made: Made) -> None:
+    other = (made[0], make.client(made[0]), made[2])
+    update_client(make.actor(made[0]), other[1].client_id, {"approval": "review"})
+    ask(make, made)
+    ask(make, other)
+    assert {request.client_id for request in waiting(make, made)} == {made[1].client_id, other[1].client_id}
+
+
 def test_approval_closes_all_requests_for_the_client(make: Factory, made: Made, database: Database) -> None:
     ask(make, made)
     for _ in range(3):

@@ -173,6 +173,13 @@ def test_owner_gives_access_to_a_client_of_others(place: Place) -> None:
     assert known.public_id == place.api
 
 
+def test_request_of_whoever_manages_the_api_gives_access_at_once(place: Place, make: Factory) -> None:
+    administrator = make.actor(place.organization)
+    given = access_requests.request_access(administrator, place.client, place.api, ASKED)
+    assert (given.status, given.scopes) == ("granted", ("payroll:read",))
+    assert access_records.count_pending_requests(place.owner) == 0
+
+
 def test_access_is_deleted_with_the_api(place: Place, database: Database) -> None:
     place.request()
     resources.delete_resource(place.owner, place.api, confirmed=True)

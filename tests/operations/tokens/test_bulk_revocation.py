@@ -12,6 +12,8 @@ from sqlalchemy import event, insert, select
 from app.extensions import db
 from app.models.audit import RevocationReceipt
 from app.models.token import AccessToken
+from app.operations.grants import grant_lists
+from app.operations.grants.revocation import revoke_grants_of_user
 from app.operations.maintenance.janitor import purge_expired
 from app.operations.sign_in import sessions
 from app.operations.sign_in.reauthentication import FreshSignInRequired
@@ -85,6 +87,20 @@ def test_other_organizations_subjects_are_not_found(
         with pytest.raises(NotFound):
             bulk_revoke(make.actor(acme), "globex", {"all": True})
     assert database.query("SELECT COUNT(*) FROM revocation_receipts") == [(0,)]
+
+
+def test_other_organizations_keep_their_grants_and_a_revoked_one_its_time(
+    app: Flask, make: Factory, acme: Any, database: Database
+) -> None:
+    globex = make.organization("globex")
+    client, ada = make.client(globex), make.user(globex)
+    with app.app_context():
+        granted(client, ada)
+        bulk_revoke(make.actor(acme), "acme", {"all": True, "include_sessions": True})
+        assert len(grant_lists.list_grants(make.actor(globex)).items) == 1
+        assert revoke_grants_of_user(make.actor(globex), ada.id, reason="first") == 1
+        assert revoke_grants_of_user(make.actor(globex), ada.id, reason="second") == 0
+    assert database.query("SELECT revoked_reason FROM grants") == [(b"first",)]
 
 
 def test_organization_revocation_requires_recent_sign_in(app: Flask, make: Factory, acme: Any) -> None:

@@ -258,6 +258,15 @@ def test_unconfirmed_upload_is_discarded(make: Any) -> None:
     assert stored(UserImport) == stored(UserImportPart) == 0
 
 
+def test_upload_is_confirmed_once(make: Any) -> None:
+    actor = admin(make, make.organization())
+    upload = import_uploads.receive_upload(actor, io.BytesIO(user_rows(3).encode()).read, file_format="csv")
+    import_uploads.confirm_upload(actor, upload, is_dry_run=True)
+    with pytest.raises(Conflict):
+        import_uploads.confirm_upload(actor, upload, is_dry_run=False)
+    assert import_records.get_import(actor, public_id("imp", upload.id)).status == "checking"
+
+
 def test_imported_hash_is_stored_in_normal_form(make: Any) -> None:
     acme = make.organization()
     django = "pbkdf2_sha256$1200$0123456789abcdefghijkl$" + "A" * 43 + "="
