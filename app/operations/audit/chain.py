@@ -42,6 +42,10 @@ MAX_COMMIT_DELAY = timedelta(minutes=2)
 _PROGRESS = "audit sealer"
 # How old the progress may become while nothing happens.
 _MAX_PROGRESS_AGE = timedelta(minutes=1)
+# By how much two processes measure the database's time differently.
+_MAX_CLOCK_ERROR = timedelta(seconds=5)
+# For how long nobody may have sealed before it is noticed that the database's clock was set back.
+_MAX_PAUSE = timedelta(days=1)
 _COLUMNS = [column.name for column in AuditEvent.__table__.columns]
 # Both ends of a chain without links.
 _EMPTY: Mapping[str, Any] = MappingProxyType({"length": 0, "head": GENESIS, "removed": 0, "anchor": GENESIS})
@@ -75,8 +79,8 @@ def seal_pending_events(actor: Actor, *, holder: str) -> dict[str, ChainHead] | 
     actor.require("instance:write")
     run = _Run()
     while True:
-        started_at, through = clock.now(), sealed_through()
-        run.since = None if through is None else through - MAX_COMMIT_DELAY
+        started_at, through = clock.measured_now(), sealed_through()
+        run.since = _find_start(started_at, through)
         waiting = _find_unsealed(run)
         firsts: dict[Shard, datetime] = {}
         for row in waiting:
@@ -89,10 +93,22 @@ def seal_pending_events(actor: Actor, *, holder: str) -> dict[str, ChainHead] | 
         is_done = len(waiting) < BATCH
         # Nothing is skipped: the next run begins where a chain could not be extended.
         reached = min([started_at if is_done else min(started_at, waiting[-1].at), *run.stalled])
-        if waiting or through is None or started_at - through > _MAX_PROGRESS_AGE:
+        if waiting or through is None or abs(started_at - through) > _MAX_PROGRESS_AGE:
             _set_progress(reached)
         if is_done:
             return None if run.left and not run.heads else run.heads
+
+
+def _find_start(now: datetime, through: datetime | None) -> datetime | None:
+    """Return since when there may be events without a link, None for ever.
+
+    If the database's clock was set back, new events have times that were sealed before.
+    """
+    if through is None:
+        return None
+    if through > now + _MAX_CLOCK_ERROR:
+        return now - _MAX_PAUSE
+    return min(now, through) - MAX_COMMIT_DELAY
 
 
 def _seal_shard(run: _Run, shard: Shard, renew: Callable[[], None]) -> bool:

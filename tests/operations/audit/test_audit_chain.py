@@ -104,6 +104,24 @@ def test_late_commit_is_sealed(context: Flask, make: Factory) -> None:
     assert set(seal()) == {acme.id} and verified(acme).is_intact
 
 
+def test_events_are_sealed_after_the_clock_of_the_database_was_set_back(
+    context: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In new processes: those that run do not go back. A lease of a clock that was years ahead is not waited for."""
+    acme = make.organization()
+    for ahead in (timedelta(days=1000), timedelta(minutes=5)):
+        with monkeypatch.context() as patch:
+            later = clock.now() + ahead
+            for name in ("now", "measured_now"):
+                patch.setattr(clock, name, lambda later=later: later)
+            seal()
+            if ahead > timedelta(days=1):
+                assert leases.acquire(f"{chain.LEASE}-{Shard.of(acme.id).number}", "killed", 30)
+        happen(acme, 1)
+        assert set(seal()) == {acme.id}
+    assert verified(acme).is_intact and not verified(acme).pending
+
+
 def test_many_events_are_sealed_in_batches(
     context: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
