@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any
-from uuid import UUID
 
 from msgspec import Struct, field
 from sqlalchemy import ColumnElement, Select, delete, exists, insert, not_, select
@@ -170,8 +169,10 @@ def serialize_row(row: Any) -> bytes:
 
 
 def has_events_before(organization_id: str, before: datetime) -> bool:
-    """Return whether the oldest event of the chain is older than ``before``."""
-    return bool(_find_oldest(organization_id, before, 1))
+    """Return whether the oldest event of the chain may be older than ``before``."""
+    bound = first_id_at(before)
+    oldest = _find_oldest(organization_id, 1)
+    return any(row.id < bound or (row.at is not None and row.at < before) for row in oldest)
 
 
 @transaction
@@ -183,8 +184,10 @@ def remove_events_before(organization_id: str, before: datetime, limit: int) -> 
     """
     key = chain_key(organization_id)
     chain = _lock_chains([organization_id]).get(organization_id)
-    links = _find_oldest(organization_id, before, limit)
-    if chain is None or not links:
+    if chain is None:
+        return 0
+    links = _select_expired(key, chain, _find_oldest(organization_id, limit), before)
+    if not links:
         return 0
     last = links[-1]
     ids = [link.id for link in links]
@@ -369,21 +372,35 @@ def _replace_chains(keys: Mapping[str, bytes], chains: Mapping[str, Mapping[str,
 
 
 @read
-def _find_oldest(organization_id: str, before: datetime, limit: int) -> list[Any]:
-    rows = db.session.execute(
-        select(AuditLink.__table__)
-        .where(AuditLink.organization_id == organization_id)
-        .order_by(AuditLink.position)
+def _find_oldest(organization_id: str, limit: int) -> Sequence[Any]:
+    """Return the first links of the chain, each with the columns of its event, which are None if it is missing."""
+    event, link = AuditEvent.__table__.c, AuditLink.__table__.c
+    own = (event.organization_id == link.organization_id) & (event.id == link.id)
+    return db.session.execute(
+        select(*link, *(column for column in event if column.name not in link))
+        .select_from(AuditLink.__table__.outerjoin(AuditEvent.__table__, own))
+        .where(link.organization_id == organization_id)
+        .order_by(link.position)
         .limit(limit)
     ).all()
-    bound: UUID = first_id_at(before)
-    expired = []
-    for row in rows:
+
+
+def _select_expired(
+    key: bytes, chain: Mapping[str, Any], rows: Sequence[Any], before: datetime
+) -> Sequence[Any]:
+    """Return those of the chain's first links whose events are older than ``before``.
+
+    The database's clock decides (CK-1), because ids have the time of a machine. The id decides about an event that was
+    changed or deleted in the database, whose time proves nothing.
+    """
+    bound, mac = first_id_at(before), chain["anchor"]
+    for number, row in enumerate(rows):
+        is_intact = row.at is not None and link_mac(key, mac, row.position, serialize_row(row)) == row.mac
         # The chain must stay contiguous, so events behind one that is still retained wait for it.
-        if row.id >= bound:
-            break
-        expired.append(row)
-    return expired
+        if not (row.at < before if is_intact else row.id < bound):
+            return rows[:number]
+        mac = row.mac
+    return rows
 
 
 @transaction
