@@ -22,6 +22,7 @@ from markupsafe import Markup, escape
 from app.operations.directory.lookups import get_organization_by_id, get_organization_by_slug
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.sign_in.sessions import SessionRecord
+from app.operations.store import clock
 from app.rules.authorization import authorization_request
 from app.rules.errors import NotFound, OrganizationMoving
 from app.rules.languages.dates import (
@@ -237,7 +238,7 @@ def ago(value: datetime | None, never: str = _NEVER) -> Markup:
     """Format a past time as ``4 minutes ago`` with the exact time as its title; ``never`` for None."""
     if value is None:
         return escape(never)
-    passed = datetime.now(UTC) - value
+    passed = clock.now() - value
     if passed > _LONG:
         return _time(value, _on_day(value))
     is_now = passed < timedelta(seconds=5)
@@ -248,7 +249,7 @@ def until(value: datetime | None) -> Markup:
     """Format an expiry as ``in 22 hours``, or how long ago it was; "never" for None."""
     if value is None:
         return escape(_NEVER)
-    left = value - datetime.now(UTC)
+    left = value - clock.now()
     if left <= timedelta(0):
         return ago(value)
     return _time(value, _on_day(value) if left > _LONG else format_remaining(left, page_language()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from html import unescape
 from typing import Any
 
@@ -15,9 +15,10 @@ from sqlalchemy import event, update
 from app.extensions import db
 from app.models.user import User
 from app.operations.organizations.settings import update_settings
+from app.operations.store import clock
 from app.operations.store.transactions import transaction
 from app.rules.languages.translation import catalog_of
-from app.web.languages import ago
+from app.web.languages import ago, until
 from tests.account.conftest import SAME_ORIGIN, Visitor
 from tests.factories import PASSWORD
 from tests.support.authenticator import with_app
@@ -281,3 +282,12 @@ def test_distant_time_fits_into_a_sentence(app: Flask, language: str, words: str
     """As "vor 3 Tagen" does: an app was last used then."""
     with app.test_request_context("/login", headers={"Accept-Language": language}):
         assert f">{words}</time>" in ago(datetime(2020, 1, 2, 12, tzinfo=UTC))
+
+
+def test_times_are_relative_to_the_clock_of_the_database(app: Flask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CK-1: a page must not call a link expired that still works, because this machine's clock is ahead."""
+    now = datetime.now(UTC) - timedelta(hours=2)
+    monkeypatch.setattr(clock, "now", lambda: now)
+    with app.test_request_context("/login", headers={"Accept-Language": "en"}):
+        assert ">in 30 minutes</time>" in until(now + timedelta(minutes=30))
+        assert ">just now</time>" in ago(now)

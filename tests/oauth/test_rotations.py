@@ -11,6 +11,7 @@ from sqlalchemy import select, update
 
 from app.extensions import db
 from app.models.client import Credential
+from app.models.token import AccessToken
 from app.operations.clients import client_usage, rotations
 from app.operations.directory import lookups
 from app.operations.mail import notices
@@ -21,7 +22,7 @@ from app.rules.actor import Actor
 from app.rules.identifiers import parse_client_id
 from app.rules.shapes import parse_time
 from tests.factories import basic_header, bearer_header
-from tests.oauth.conftest import Flow
+from tests.oauth.conftest import Flow, change_rows, clock_ago
 from tests.support.mail_server import Mailbox, plain
 
 JANITOR = Actor.system("", "janitor")
@@ -90,19 +91,27 @@ def _age(flow: Flow, hours: float) -> None:
         db.session.commit()
 
 
+@pytest.mark.parametrize("is_idle", [True, False])
 @pytest.mark.parametrize("revoke_tokens", [True, False])
 def test_rotation_can_finish_early_with_or_without_revoking_old_tokens(
-    flow: Flow, revoke_tokens: bool
+    flow: Flow, revoke_tokens: bool, is_idle: bool
 ) -> None:
+    """Also those of an app that was not used for days, of whose tokens only the grant is left."""
     rotating = Rotating(flow)
     tokens = rotating.use(rotating.old)
+    if is_idle:
+        change_rows(flow, AccessToken, expires_at=clock_ago(flow, 2 * 86_400))
+        with flow.app.app_context():
+            purge_expired(JANITOR, pause=0)
+        held = ("credentials:read", "credentials:write")
+        rotating.headers = bearer_header(flow.make.bearer(flow.organization, *held))
     answer = rotating.steer(expires_in_seconds=0, revoke_tokens=revoke_tokens)
     assert answer.status_code == 200 and not answer.get_json()["data"]["in_progress"]
     assert not rotating.works(rotating.old) and rotating.works(rotating.new)
     flow_with_new = flow.http.post(
         "/oauth/introspect", data={"token": tokens["access_token"]}, headers=rotating.new
     )
-    assert flow_with_new.get_json()["active"] is not revoke_tokens
+    assert flow_with_new.get_json()["active"] is not (revoke_tokens or is_idle)
     refreshed = flow.refresh(tokens["refresh_token"], rotating.new)
     assert (refreshed.status_code == 200) is not revoke_tokens
     assert rotating.steer(expires_in_seconds=0).get_json()["error"] == "no_rotation"

@@ -21,6 +21,7 @@ from app.operations.authorization.connected_apps import (
 from app.operations.grants.grant_lists import list_grants
 from app.operations.organizations.settings import update_settings
 from app.operations.store import clock
+from app.operations.tokens.inspection import inspect_token
 from tests.factories import Factory
 from tests.oauth.conftest import (
     FAST_KEYS,
@@ -75,6 +76,9 @@ def test_regularly_used_family_stays_valid(flow: Flow, rotation: str) -> None:
     move(flow.app, created_at=-5 * DAY, refreshed_at=-5 * DAY)
     token = flow.refresh(token).get_json().get("refresh_token", token)
     shorten(flow, idle_ttl_seconds=3600)
+    with flow.app.app_context():
+        shown = inspect_token(flow.make.actor(flow.organization, "tokens:read"), token).expires_at
+    assert shown is not None and int(shown.timestamp()) == flow.introspect(token)["exp"]
     assert flow.refresh(token).status_code == 200
     assert flow.introspect(token)["active"] is (rotation == "public_clients")
 

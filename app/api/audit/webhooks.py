@@ -58,7 +58,10 @@ class Webhook(Representation):
         | None,
         Source(_disabled_reason),
     ]
-    failing_since: Annotated[datetime | None, described("The first failure after the last success.")]
+    failing_since: Annotated[
+        datetime | None,
+        described("The first failure after the last success, or after five days without an event."),
+    ]
     previous_secret_expires_at: Annotated[
         datetime | None,
         Source("previous_secret_until"),

@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any
-from uuid import UUID
 
 from msgspec import Struct, field
 from sqlalchemy import ColumnElement, Select, delete, exists, insert, not_, select
@@ -42,6 +41,10 @@ MAX_COMMIT_DELAY = timedelta(minutes=2)
 _PROGRESS = "audit sealer"
 # How old the progress may become while nothing happens.
 _MAX_PROGRESS_AGE = timedelta(minutes=1)
+# By how much two processes measure the database's time differently.
+_MAX_CLOCK_ERROR = timedelta(seconds=5)
+# For how long nobody may have sealed before it is noticed that the database's clock was set back.
+_MAX_PAUSE = timedelta(days=1)
 _COLUMNS = [column.name for column in AuditEvent.__table__.columns]
 # Both ends of a chain without links.
 _EMPTY: Mapping[str, Any] = MappingProxyType({"length": 0, "head": GENESIS, "removed": 0, "anchor": GENESIS})
@@ -75,8 +78,8 @@ def seal_pending_events(actor: Actor, *, holder: str) -> dict[str, ChainHead] | 
     actor.require("instance:write")
     run = _Run()
     while True:
-        started_at, through = clock.now(), sealed_through()
-        run.since = None if through is None else through - MAX_COMMIT_DELAY
+        started_at, through = clock.measured_now(), sealed_through()
+        run.since = _find_start(started_at, through)
         waiting = _find_unsealed(run)
         firsts: dict[Shard, datetime] = {}
         for row in waiting:
@@ -89,10 +92,22 @@ def seal_pending_events(actor: Actor, *, holder: str) -> dict[str, ChainHead] | 
         is_done = len(waiting) < BATCH
         # Nothing is skipped: the next run begins where a chain could not be extended.
         reached = min([started_at if is_done else min(started_at, waiting[-1].at), *run.stalled])
-        if waiting or through is None or started_at - through > _MAX_PROGRESS_AGE:
+        if waiting or through is None or abs(started_at - through) > _MAX_PROGRESS_AGE:
             _set_progress(reached)
         if is_done:
             return None if run.left and not run.heads else run.heads
+
+
+def _find_start(now: datetime, through: datetime | None) -> datetime | None:
+    """Return since when there may be events without a link, None for ever.
+
+    If the database's clock was set back, new events have times that were sealed before.
+    """
+    if through is None:
+        return None
+    if through > now + _MAX_CLOCK_ERROR:
+        return now - _MAX_PAUSE
+    return min(now, through) - MAX_COMMIT_DELAY
 
 
 def _seal_shard(run: _Run, shard: Shard, renew: Callable[[], None]) -> bool:
@@ -154,8 +169,10 @@ def serialize_row(row: Any) -> bytes:
 
 
 def has_events_before(organization_id: str, before: datetime) -> bool:
-    """Return whether the oldest event of the chain is older than ``before``."""
-    return bool(_find_oldest(organization_id, before, 1))
+    """Return whether the oldest event of the chain may be older than ``before``."""
+    bound = first_id_at(before)
+    oldest = _find_oldest(organization_id, 1)
+    return any(row.id < bound or (row.at is not None and row.at < before) for row in oldest)
 
 
 @transaction
@@ -167,8 +184,10 @@ def remove_events_before(organization_id: str, before: datetime, limit: int) -> 
     """
     key = chain_key(organization_id)
     chain = _lock_chains([organization_id]).get(organization_id)
-    links = _find_oldest(organization_id, before, limit)
-    if chain is None or not links:
+    if chain is None:
+        return 0
+    links = _select_expired(key, chain, _find_oldest(organization_id, limit), before)
+    if not links:
         return 0
     last = links[-1]
     ids = [link.id for link in links]
@@ -353,21 +372,35 @@ def _replace_chains(keys: Mapping[str, bytes], chains: Mapping[str, Mapping[str,
 
 
 @read
-def _find_oldest(organization_id: str, before: datetime, limit: int) -> list[Any]:
-    rows = db.session.execute(
-        select(AuditLink.__table__)
-        .where(AuditLink.organization_id == organization_id)
-        .order_by(AuditLink.position)
+def _find_oldest(organization_id: str, limit: int) -> Sequence[Any]:
+    """Return the first links of the chain, each with the columns of its event, which are None if it is missing."""
+    event, link = AuditEvent.__table__.c, AuditLink.__table__.c
+    own = (event.organization_id == link.organization_id) & (event.id == link.id)
+    return db.session.execute(
+        select(*link, *(column for column in event if column.name not in link))
+        .select_from(AuditLink.__table__.outerjoin(AuditEvent.__table__, own))
+        .where(link.organization_id == organization_id)
+        .order_by(link.position)
         .limit(limit)
     ).all()
-    bound: UUID = first_id_at(before)
-    expired = []
-    for row in rows:
+
+
+def _select_expired(
+    key: bytes, chain: Mapping[str, Any], rows: Sequence[Any], before: datetime
+) -> Sequence[Any]:
+    """Return those of the chain's first links whose events are older than ``before``.
+
+    The database's clock decides (CK-1), because ids have the time of a machine. The id decides about an event that was
+    changed or deleted in the database, whose time proves nothing.
+    """
+    bound, mac = first_id_at(before), chain["anchor"]
+    for number, row in enumerate(rows):
+        is_intact = row.at is not None and link_mac(key, mac, row.position, serialize_row(row)) == row.mac
         # The chain must stay contiguous, so events behind one that is still retained wait for it.
-        if row.id >= bound:
-            break
-        expired.append(row)
-    return expired
+        if not (row.at < before if is_intact else row.id < bound):
+            return rows[:number]
+        mac = row.mac
+    return rows
 
 
 @transaction

@@ -260,7 +260,7 @@ def deliver_webhook(message: Message) -> None:
     if is_gone:
         disable_gone_webhook(actor, request.webhook_id)
         raise DeliveryRejected("the endpoint responded with 410")
-    record_failure(actor, request.webhook_id)
+    record_failure(actor, request.webhook_id, request.delivery_id, is_retry=message.attempts > 1)
     if attempt.status is not None and is_message_rejected(attempt.status):
         raise DeliveryDeferred(attempt.failure)
     raise OutgoingRequestFailed(attempt.failure)

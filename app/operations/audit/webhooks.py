@@ -16,7 +16,7 @@ from sqlalchemy import func, select, update
 
 from app.config import current
 from app.extensions import db
-from app.models.audit import DISABLED, ENABLED, OutboxMessage, Webhook
+from app.models.audit import DISABLED, ENABLED, OutboxMessage, Webhook, WebhookDelivery
 from app.models.base import has_key
 from app.operations.audit.webhook_publishing import invalidate_subscriptions
 from app.operations.directory.lookups import get_organization_by_id, touch_organization
@@ -326,10 +326,11 @@ def record_success(actor: Actor, webhook_id: UUID, *, waited: timedelta) -> None
 
 
 @transaction
-def record_failure(actor: Actor, webhook_id: UUID) -> None:
+def record_failure(actor: Actor, webhook_id: UUID, delivery_id: UUID, *, is_retry: bool) -> None:
     """Record a failure, and disable the webhook after days without success or when too many events are pending.
 
-    Audit: ``webhook.disabled``.
+    ``delivery_id`` is the delivery that has failed. Earlier failures count only if the endpoint was tried since: it may
+    have failed once, and had no event for weeks. Audit: ``webhook.disabled``.
     """
     row = db.session.get(Webhook, (actor.organization_id, webhook_id), populate_existing=True)
     if row is None or row.deleted_at is not None:
@@ -338,8 +339,10 @@ def record_failure(actor: Actor, webhook_id: UUID) -> None:
     if row.failing_since is None:
         _set_failing(actor.organization_id, webhook_id, now)
     elif row.failing_since <= now - DISABLE_AFTER:
-        _disable(actor, row, FAILING)
-        return
+        if is_retry or _was_tried(row, delivery_id, now - DISABLE_AFTER):
+            _disable(actor, row, FAILING)
+            return
+        _set_failing(actor.organization_id, webhook_id, now)
     if _count_pending(actor.organization_id, webhook_id) >= MAX_PENDING_DELIVERIES:
         _disable(actor, row, BACKLOG)
 
@@ -350,6 +353,17 @@ def disable_gone_webhook(actor: Actor, webhook_id: UUID) -> None:
     row = db.session.get(Webhook, (actor.organization_id, webhook_id), populate_existing=True)
     if row is not None:
         _disable(actor, row, GONE)
+
+
+def _was_tried(row: Webhook, delivery_id: UUID, since: datetime) -> bool:
+    """Return whether another event was sent to the webhook since then."""
+    sent = select(WebhookDelivery.id).where(
+        WebhookDelivery.organization_id == row.organization_id,
+        WebhookDelivery.webhook_id == row.id,
+        WebhookDelivery.id != delivery_id,
+        WebhookDelivery.attempted_at > since,
+    )
+    return count_rows(sent, 1) > 0
 
 
 def _set_failing(organization_id: str, webhook_id: UUID, value: object) -> None:

@@ -76,9 +76,10 @@ def revoke_credentials(
 
 
 def revoke_grants_of_secrets(actor: Actor, credential_ids: Iterable[UUID]) -> None:
-    """Revoke the grants that were redeemed with the secrets, in small batches with a transaction each.
+    """Revoke the grants that were redeemed or refreshed with the secrets, in small batches with a transaction each.
 
-    The secret's flag already invalidates the access tokens.
+    The secret's flag already invalidates the access tokens, and the grants that it redeemed. This also ends those that
+    it only refreshed, as far as the rows of access tokens still tell.
     """
     for row_id in credential_ids:
         for _ in range(_MAX_BATCHES):

@@ -281,14 +281,12 @@ def active_tokens_of_client(organization_id: str, client_id: UUID, now: datetime
     return (
         select(AccessToken.id)
         .outerjoin(Grant, is_same(Grant.id, AccessToken.grant_id))
-        .outerjoin(Credential, is_same(Credential.id, AccessToken.credential_id))
         .where(
             AccessToken.organization_id == organization_id,
             AccessToken.client_id == client_id,
             AccessToken.expires_at > now,
             AccessToken.revoked_at.is_(None),
             Grant.revoked_at.is_(None),
-            Credential.tokens_revoked_at.is_(None),
             token_issued_after_cutoffs(),
             or_(Grant.id.is_(None), grant_issued_after_cutoffs()),
         )

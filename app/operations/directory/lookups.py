@@ -87,8 +87,8 @@ _SELECT_SECRETS = CompiledQuery(
         or_(
             Credential.revoked_at.is_(None),
             Credential.revoked_at > bindparam("since", type_=Credential.revoked_at.type),
-            Credential.tokens_revoked_at > bindparam("since", type_=Credential.revoked_at.type),
-            # Refresh tokens can be valid for weeks, so this cutoff always applies.
+            # Refresh tokens can be valid for months, so these always apply.
+            Credential.tokens_revoked_at.is_not(None),
             Credential.tokens_not_before.is_not(None),
             Credential.takes_tokens.is_(True),
         ),

@@ -192,7 +192,9 @@ class ClientSnapshot:
         cutoffs = self.secret_cutoffs.get(credential_id) if credential_id is not None else None
         if cutoffs is None:
             return False
-        return cutoffs.tokens_expired or is_before_cutoff(allowed_at, cutoffs.tokens_not_before)
+        if cutoffs.tokens_revoked or cutoffs.tokens_expired:
+            return True
+        return is_before_cutoff(allowed_at, cutoffs.tokens_not_before)
 
     @property
     def is_unreviewed(self) -> bool:

@@ -380,6 +380,7 @@ def _is_cut_off_by_secret(secret: Any, row: Any, issued_at: Any) -> ColumnElemen
         secret.organization_id == row.organization_id,
         secret.id == row.credential_id,
         or_(
+            secret.tokens_revoked_at.is_not(None),
             secret.tokens_not_before > issued_at,
             and_(secret.takes_tokens.is_(True), secret.expires_at <= now),
         ),

@@ -7,7 +7,7 @@ long before the session ends.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cache
 from uuid import UUID
 
@@ -31,7 +31,7 @@ _TRANSFER = CompiledQuery(
         SessionClient.organization_id == bindparam("of_organization"),
         SessionClient.session_id == bindparam("from_session"),
     )
-    .values(session_id=bindparam("session_id"))
+    .values(session_id=bindparam("session_id"), expires_at=bindparam("expires_at"))
 )
 
 
@@ -65,9 +65,19 @@ def add_listener(client: ClientSnapshot, session_id: UUID, user_id: UUID) -> Non
             raise
 
 
-def transfer_listeners(organization_id: str, from_session: UUID, to_session: UUID) -> None:
-    """Move the listeners of a session to the one that replaced it when the same user signed in again."""
-    _TRANSFER.write_later(of_organization=organization_id, from_session=from_session, session_id=to_session)
+def transfer_listeners(
+    organization_id: str, from_session: UUID, to_session: UUID, expires_at: datetime
+) -> None:
+    """Move the listeners of a session to the one that replaced it when the same user signed in again.
+
+    They remain until that one expires.
+    """
+    _TRANSFER.write_later(
+        of_organization=organization_id,
+        from_session=from_session,
+        session_id=to_session,
+        expires_at=expires_at,
+    )
 
 
 def notify_listeners(organization_id: str, session_ids: Sequence[UUID]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from functools import cache, partial
 from typing import Any
 from uuid import UUID
@@ -136,13 +137,15 @@ def on_sessions_ended(organization_id: str, session_ids: Sequence[UUID]) -> None
     logout.notify_listeners(organization_id, session_ids)
 
 
-def on_session_replaced(organization_id: str, from_session: UUID, to_session: UUID) -> None:
+def on_session_replaced(
+    organization_id: str, from_session: UUID, to_session: UUID, *, expires_at: datetime
+) -> None:
     """Move grants and listeners of a session to the one that replaced it when the same user signed in again.
 
-    Subscribers are called after the commit.
+    ``expires_at`` is when the new one expires. Subscribers are called after the commit.
     """
     _MOVE.write_later(of_organization=organization_id, from_session=from_session, session_id=to_session)
-    logout.transfer_listeners(organization_id, from_session, to_session)
+    logout.transfer_listeners(organization_id, from_session, to_session, expires_at)
     for callback in _session_subscribers:
         on_commit(partial(callback, organization_id, from_session, to_session))
 

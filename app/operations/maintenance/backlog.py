@@ -33,7 +33,8 @@ class Backlog:
             found[metrics.OUTBOX_AGE.name][(kind,)] = _seconds_between(oldest, now)
         through = chain.sealed_through()
         found[metrics.UNSEALED.name] = {(): chain.count_unsealed()}
-        found[metrics.UNSEALED_AGE.name] = {(): _seconds_between(through, now)}
+        # The sealer's own time: this process may still be ahead of a clock that was set back.
+        found[metrics.UNSEALED_AGE.name] = {(): _seconds_between(through, clock.measured_now())}
         found[metrics.JANITOR_LAG.name] = {(table,): lag.total_seconds() for table, lag in lags().items()}
         if self._keys_read_at is None or not timedelta() <= now - self._keys_read_at < KEYS_EVERY:
             self._rotation_at, self._keys_read_at = next_rotation_at(), now

@@ -189,9 +189,10 @@ def start_session(
     session_id: UUID = unit.stable_value("session id", new_id)
     now = clock.now()
     since = now
-    if replaces is not None:
-        since = _replace_session(organization.id, digest(replaces), user_id, session_id, now)
     limits = organization.settings["authentication"]["sessions"]
+    expires_at = now + timedelta(seconds=limits["absolute_timeout_seconds"])
+    if replaces is not None:
+        since = _replace_session(organization.id, digest(replaces), user_id, session_id, now, expires_at)
     max_sessions = limits["max_per_user"] or MAX_SESSIONS_PER_USER
     if session_count is None or session_count >= max_sessions:
         _enforce_session_limit(organization.id, user_id, max_sessions)
@@ -204,7 +205,7 @@ def start_session(
         authenticated_at=authenticated_at or since,
         amr=amr,
         last_seen_at=now,
-        expires_at=now + timedelta(seconds=limits["absolute_timeout_seconds"]),
+        expires_at=expires_at,
         address=(ip_address or "")[:64] or None,
         user_agent=printable_user_agent(user_agent),
         provider_id=None if provider is None else provider.provider_id,
@@ -372,9 +373,9 @@ def _datetime_parameter(name: str) -> Any:
 
 
 def _replace_session(
-    organization_id: str, replaced: bytes, user_id: UUID, session_id: UUID, now: datetime
+    organization_id: str, replaced: bytes, user_id: UUID, session_id: UUID, now: datetime, end: datetime
 ) -> datetime:
-    """Delete the browser's previous session and return ``authenticated_at`` for the new one.
+    """Delete the browser's previous session and return ``authenticated_at`` for the new one, which expires at ``end``.
 
     Grants and logout subscriptions of the same user move to the new session. Those of a different user end
     with the old one. ``auth_time`` counts whole seconds and must increase when a client asks for a fresh
@@ -386,7 +387,7 @@ def _replace_session(
     expire_codes_of_sessions(organization_id, [before.user_id], [before.id])
     _delete_query(1).write(organization_id=organization_id, id_0=before.id)
     if before.user_id == user_id:
-        on_session_replaced(organization_id, before.id, session_id)
+        on_session_replaced(organization_id, before.id, session_id, expires_at=end)
     else:
         on_sessions_ended(organization_id, [before.id])
     then: datetime = before.authenticated_at

@@ -79,12 +79,23 @@ _measuring = threading.Lock()
 
 def now() -> datetime:
     """Return the database's time in UTC."""
+    difference, tick = _current_difference()
+    return datetime.fromtimestamp(tick + difference.seconds_at(tick), UTC)
+
+
+def measured_now() -> datetime:
+    """Return the database's time as every process measures it, which goes backwards if that clock was set back."""
+    difference, tick = _current_difference()
+    return datetime.fromtimestamp(tick + difference.seconds, UTC)
+
+
+def _current_difference() -> tuple[Difference, float]:
+    """Return the last difference, at most half a minute old, and the tick to add it to."""
     tick = uptime()
     if tick - _measured_at > MEASURE_INTERVAL_SECONDS:
         measure()
         tick = uptime()
-    difference = _difference or _machine_difference()
-    return datetime.fromtimestamp(tick + difference.seconds_at(tick), UTC)
+    return _difference or _machine_difference(), tick
 
 
 def offset() -> timedelta:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, or_, update
+from sqlalchemy import ColumnElement, update
 from sqlalchemy.exc import IntegrityError
 
 from app.extensions import db
@@ -25,6 +25,10 @@ from app.rules.identifiers import routing_key_bounds
 
 SHARDS = 8
 """Into how many shards of organizations work is divided that several nodes share."""
+# No lease is as long: one that expires later was written while the database's clock was wrong.
+_TOO_LONG = timedelta(days=2)
+# Who holds a lease that was released, so that nobody waits for its end if that clock was set back.
+_NOBODY = ""
 
 
 class LeaseLost(Exception):
@@ -87,7 +91,10 @@ def renew_or_take_over(name: str, holder: str, seconds: int) -> bool:
     now = clock.now()
     changed = count_changed(
         update(Lease)
-        .where(Lease.name == name, or_(Lease.holder == holder, Lease.expires_at < now))
+        .where(
+            Lease.name == name,
+            Lease.holder.in_((holder, _NOBODY)) | ~Lease.expires_at.between(now, now + _TOO_LONG),
+        )
         .values(holder=holder, expires_at=now + timedelta(seconds=seconds))
     )
     return changed == 1
@@ -113,7 +120,7 @@ def release(name: str, holder: str) -> None:
     count_changed(
         update(Lease)
         .where(Lease.name == name, Lease.holder == holder)
-        .values(expires_at=clock.now() - timedelta(seconds=1))
+        .values(holder=_NOBODY, expires_at=clock.now() - timedelta(seconds=1))
     )
 
 

@@ -216,9 +216,10 @@ def _with_owner(
         return None
     snapshot = lookups.find_client_by_id(actor.organization_id, client_id, fresh=True)
     if state is None:
-        # The same decision as that of the introspection endpoint.
-        is_valid = snapshot is not None and introspection.find_active(snapshot, text) is not None
-        state = VALID if is_valid else ENDED
+        # The decision and the expiry of the introspection endpoint: lifetimes may have been shortened.
+        active = None if snapshot is None else introspection.find_active(snapshot, text)
+        state = ENDED if active is None else VALID
+        values |= {} if active is None else {"expires_at": active.expires_at}
     user = None
     if grant_id is not None:
         user = db.session.execute(

@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 from msgspec import Struct
-from sqlalchemy import select
+from sqlalchemy import Select, and_, select
+from sqlalchemy.orm import aliased
 
 from app.extensions import db
 from app.models import token as token_model
@@ -74,12 +75,7 @@ def list_signing_keys(actor: Actor, slug: str) -> list[SigningKeyRecord]:
     """Return all published keys, newest first. Raises NotFound, Forbidden."""
     scoped_actor, organization = enter_organization(actor, slug)
     scoped_actor.require("settings:read")
-    rows = db.session.scalars(
-        select(SigningKey)
-        .where(SigningKey.organization_id == organization.id)
-        .order_by(SigningKey.id.desc())
-        .limit(_MAX_LISTED)
-    )
+    rows = db.session.execute(_select_keys(organization).order_by(SigningKey.id.desc()).limit(_MAX_LISTED))
     return [record for row in rows if (record := _record(row, organization)) is not None]
 
 
@@ -88,9 +84,7 @@ def get_signing_key(actor: Actor, slug: str, kid: str) -> SigningKeyRecord:
     """Return one published key. Raises NotFound, also for a removed key."""
     scoped_actor, organization = enter_organization(actor, slug)
     scoped_actor.require("settings:read")
-    row = db.session.scalar(
-        select(SigningKey).where(SigningKey.organization_id == organization.id, SigningKey.kid == kid)
-    )
+    row = db.session.execute(_select_keys(organization).where(SigningKey.kid == kid)).first()
     record = None if row is None else _record(row, organization)
     if record is None:
         raise NotFound("There is no such signing key.")
@@ -131,15 +125,33 @@ def list_removed_by_emergency(actor: Actor, slug: str, algorithm: str) -> list[S
     return found
 
 
-def _record(row: SigningKey, organization: OrganizationSnapshot) -> SigningKeyRecord | None:
+def _select_keys(organization: OrganizationSnapshot) -> Select[SigningKey, datetime]:
+    """Select the keys, an active one with the time when its successor was published."""
+    successor = aliased(SigningKey)
+    is_next = and_(
+        successor.organization_id == SigningKey.organization_id,
+        successor.algorithm == SigningKey.algorithm,
+        successor.slot == token_model.NEXT,
+        SigningKey.slot == token_model.ACTIVE,
+    )
+    keys = select(SigningKey, successor.created_at).outerjoin(successor, is_next)
+    return keys.where(SigningKey.organization_id == organization.id)
+
+
+def _record(found: Any, organization: OrganizationSnapshot) -> SigningKeyRecord | None:
     """Return the record, or None for an expired key that the janitor has not removed yet."""
-    if row.remove_at is not None and row.remove_at <= clock.now():
+    row, succeeded_since = found
+    now = clock.now()
+    if row.remove_at is not None and row.remove_at <= now:
         return None
     age = timedelta(seconds=organization.settings["oauth"]["signing"]["rotation_seconds"])
     if row.state == token_model.RETIRED and row.remove_at is not None:
         changes_at = row.remove_at
     elif row.state == token_model.NEXT or row.activated_at is None:
         changes_at = row.created_at + key_rotation.PUBLISHED_BEFORE_USE
+    elif succeeded_since is not None:
+        changes_at = succeeded_since + key_rotation.PUBLISHED_BEFORE_USE
     else:
-        changes_at = row.activated_at + age
+        # Its successor is not published yet.
+        changes_at = max(row.activated_at + age, now + key_rotation.PUBLISHED_BEFORE_USE)
     return make_record(SigningKeyRecord, row, changes_at=changes_at)

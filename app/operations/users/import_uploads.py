@@ -131,8 +131,8 @@ def start_import(actor: Actor, import_id: str) -> ImportRecord:
     """Start the import of a file that a dry run has checked, with the permissions that both it and the actor have.
 
     What the dry run rejected for want of a permission stays rejected, whoever starts the import: they cannot see the
-    file, only what was rejected. Raises Forbidden, NotFound, Conflict unless it is checked and waiting, and
-    FreshSignInRequired if the user signed in too long ago, because an import assigns roles. Audit:
+    file, only what was rejected. Raises Forbidden, NotFound, Conflict unless it is checked and its rows are still
+    stored, and FreshSignInRequired if the user signed in too long ago, because an import assigns roles. Audit:
     ``user_import.started``.
     """
     actor.require("users:write")
@@ -155,6 +155,7 @@ def start_import(actor: Actor, import_id: str) -> ImportRecord:
         raise Conflict(
             "Only an import that was checked and not started yet can be started.", code="not_checked"
         )
+    _require_parts(row)
     remove_refusals(row.organization_id, row.id)
     record_import_event(actor, "user_import.started", row.id, _described(row))
     on_commit(import_ready.set)
@@ -237,13 +238,28 @@ def confirm_upload(actor: Actor, upload: Upload, *, is_dry_run: bool) -> ImportR
         .values(status=CHECKING if is_dry_run else RUNNING, worked_at=now, expires_at=now + IMPORT_RETENTION)
     )
     if not changed:
-        raise Conflict("This upload has expired. Upload the file again.", code="upload_ended")
+        raise _upload_ended()
     db.session.expire_all()
     row = db.session.get_one(UserImport, (actor.organization_id, upload.id))
     action = "user_import.checked" if is_dry_run else "user_import.started"
     record_import_event(actor, action, upload.id, {**_described(row), "digest": upload.digest})
     on_commit(import_ready.set)
     return import_record(row)
+
+
+def _require_parts(row: UserImport) -> None:
+    """Raise Conflict unless all uploaded rows are still stored."""
+    parts = select(func.count()).where(
+        UserImportPart.organization_id == row.organization_id,
+        UserImportPart.import_id == row.id,
+        UserImportPart.expires_at > clock.now(),
+    )
+    if db.session.scalar(parts) != row.parts:
+        raise _upload_ended()
+
+
+def _upload_ended() -> Conflict:
+    return Conflict("This upload has expired. Upload the file again.", code="upload_ended")
 
 
 def validate_import_options(

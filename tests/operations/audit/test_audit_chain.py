@@ -56,12 +56,12 @@ def kinds(organization: OrganizationSnapshot) -> list[str]:
     return [problem.kind for problem in verified(organization).problems]
 
 
-def happen(organization: OrganizationSnapshot, count: int, hours_ago: float = 0) -> None:
-    """Record events in the past, a second apart."""
+def happen(organization: OrganizationSnapshot, count: int, hours_ago: float = 0, days_ahead: int = 0) -> None:
+    """Record events in the past, a second apart, by a machine whose clock is ahead."""
     rows = []
     for number in range(count):
         at = clock.now() - timedelta(hours=hours_ago) + timedelta(seconds=number * bool(hours_ago))
-        row_id = UUID(int=first_id_at(at).int | random.getrandbits(60))
+        row_id = UUID(int=first_id_at(at + timedelta(days=days_ahead)).int | random.getrandbits(60))
         common = {"actor_kind": "system", "actor_label": "tests", "actor_organization": organization.id}
         after = {"name": f"é{number}", "on": bool(number % 2), "n": None}
         rows.append(
@@ -102,6 +102,24 @@ def test_late_commit_is_sealed(context: Flask, make: Factory) -> None:
     seal()
     happen(acme, 1, hours_ago=1 / 60)
     assert set(seal()) == {acme.id} and verified(acme).is_intact
+
+
+def test_events_are_sealed_after_the_clock_of_the_database_was_set_back(
+    context: Flask, make: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In new processes: those that run do not go back. A lease of a clock that was years ahead is not waited for."""
+    acme = make.organization()
+    for ahead in (timedelta(days=1000), timedelta(minutes=5)):
+        with monkeypatch.context() as patch:
+            later = clock.now() + ahead
+            for name in ("now", "measured_now"):
+                patch.setattr(clock, name, lambda later=later: later)
+            seal()
+            name = f"{chain.LEASE}-{Shard.of(acme.id).number}"
+            assert ahead < timedelta(days=1) or leases.acquire(name, "killed", 30)
+        happen(acme, 1)
+        assert set(seal()) == {acme.id}
+    assert verified(acme).is_intact and not verified(acme).pending
 
 
 def test_many_events_are_sealed_in_batches(
@@ -247,19 +265,20 @@ def test_events_that_could_not_be_sealed_are_sealed_in_the_next_run(
 
 
 def test_chain_verifies_after_retention(context: Flask, make: Factory) -> None:
-    """AU-2: only the oldest events are deleted."""
+    """AU-2, CK-1: only the oldest events are deleted, by the database's clock."""
     acme = make.organization()
-    happen(acme, 10, hours_ago=48)
+    happen(acme, 10, hours_ago=48, days_ahead=3650)
     seal()
     bound = clock.now() - timedelta(hours=24)
-    assert remove_events_before(acme.id, bound, 4) == 4
-    assert remove_events_before(acme.id, bound, 100) == 6
-    assert remove_events_before(acme.id, bound, 100) == 0
+    assert [remove_events_before(acme.id, bound, limit) for limit in (4, 100, 100)] == [4, 6, 0]
     found = verified(acme)
     assert found.is_intact and (found.removed, found.checked) == (10, found.length - 10)
     happen(acme, 1)
     seal()
     assert verified(acme).is_intact
+    write(update(AuditEvent).where(AuditEvent.organization_id == acme.id).values(at=bound))
+    # A changed time proves nothing.
+    assert remove_events_before(acme.id, bound + timedelta(hours=1), 100) == 0
 
 
 def test_unsealed_event_is_not_deleted_by_retention(context: Flask, make: Factory) -> None:

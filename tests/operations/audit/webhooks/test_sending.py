@@ -149,8 +149,12 @@ def test_webhook_is_disabled_after_days_of_failures(
         monkeypatch.setitem(app.config, "GATEHOUSE", mailing(app.config["GATEHOUSE"], box.server()))
         delivery.register()
         receiver.act = lambda: Response(500)
+        # It failed once, and there was no event since.
+        change(Webhook, failing_since=ago(days=60))
         send_test(ada, hook.record.public_id)
         deliver()
+        since = get_webhook(ada, hook.record.public_id).failing_since
+        assert since is not None and since > ago(days=1)
         change(Webhook, failing_since=ago(days=4, hours=23))
         come_round()
         deliver()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import event, select
+from sqlalchemy import event, select, update
 
 from app.extensions import db
 from app.models.user import RoleAssignment, User, UserImport, UserImportPart
@@ -14,6 +15,8 @@ from app.operations.directory.lookups import get_user_roles
 from app.operations.directory.users import create_user, find_user_by_email
 from app.operations.sign_in.password_sign_in import sign_in
 from app.operations.sign_in.sign_in import SignedIn
+from app.operations.store import clock
+from app.operations.store.transactions import transaction
 from app.operations.users import groups, import_records, import_runner, import_uploads
 from app.rules.actor import Actor
 from app.rules.audit.events import event_type_for_action
@@ -33,6 +36,12 @@ from tests.support.importing import (
 )
 
 pytestmark = pytest.mark.usefixtures("context")
+
+
+@transaction
+def expire_parts(left: timedelta) -> None:
+    """Let all uploaded rows expire after this time."""
+    db.session.execute(update(UserImportPart).values(expires_at=clock.now() + left))
 
 
 def test_users_are_imported_with_all_fields_and_one_event_each(make: Any) -> None:
@@ -133,7 +142,11 @@ def test_dry_run_predicts_the_import(make: Any) -> None:
     checked = bring_in(actor, text, dry=True)
     assert counts(checked) == ("checked", 299, 0, 1, 1)
     assert imported() == 1 and events(acme, "user.imported") == []
+    expire_parts(timedelta(seconds=-1))
+    with pytest.raises(Conflict, match="expired"):
+        import_uploads.start_import(actor, checked.public_id)
     assert list(reasons(actor, checked)) == [302]
+    expire_parts(timedelta(days=1))
     import_uploads.start_import(actor, checked.public_id)
     with pytest.raises(Conflict):
         import_uploads.start_import(actor, checked.public_id)
