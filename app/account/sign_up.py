@@ -39,7 +39,7 @@ from app.operations.users.sign_up import register_user, require_registration_ope
 from app.rules.errors import Conflict, InvalidInput, TooManyRequests
 from app.rules.sign_in.passkeys import InvalidPasskeyResponse
 from app.rules.users.profile import are_passwords_enabled
-from app.web.browser_session import anonymous_actor
+from app.web.browser_session import anonymous_actor, session_for
 from app.web.headers import page_class
 from app.web.languages import page_language
 from app.web.request_log import request_id
@@ -148,6 +148,7 @@ def invitation_page(organization: str, token: str) -> Response:
         password_enabled=are_passwords_enabled(org.settings),
         providers=list_offered_providers(org),
         refused_provider=_refused_provider(org),
+        session=session_for(org.id),
         passkey=begin_invited_passkey(anonymous_actor(org), invitation, current_browser(org)),
     )
 

@@ -183,11 +183,23 @@ def test_invitation_is_accepted_once_and_signs_in(make: Any, app: Flask, acme: A
     assert "grace@acme.example" in grace.get(path).text
     weak = grace.post(path, name="Grace", password="password1234")
     assert (weak.status_code, 'id="password-error"' in weak.text) == (400, True)
+    assert 'id="signed-in"' not in weak.text
     done = grace.post(path, name="Grace Hopper", password=NEW)
     assert (done.status_code, done.location) == (303, f"/portal/{acme.slug}")
     assert "Grace Hopper" in grace.get(url(acme, "profile")).text
     ended = Visitor(app).get(path)
     assert (ended.status_code, "invitation_ended" in ended.text) == (409, True)
+
+
+def test_invitation_tells_whom_joining_signs_out(
+    make: Any, at_home: Visitor, app: Flask, acme: Any, ada: Any
+) -> None:
+    with app.app_context():
+        link = create_invitation(make.actor(acme), acme.slug, email="grace@acme.example").link
+    path = link.removeprefix(app.config["TEST_BASE_URL"])
+    assert f"signed in as <strong>{ada.email}</strong>" in at_home.get(path).text
+    assert at_home.post(path, name="Grace", password=NEW).status_code == 303
+    assert "grace@acme.example" in at_home.get(url(acme, "profile")).text
 
 
 def test_invitation_at_another_organization_is_not_found(make: Any, app: Flask, acme: Any) -> None:
