@@ -49,6 +49,12 @@ def test_user_code_has_eight_letters_of_twenty(device: Device) -> None:
     assert all(len(code) == 8 and set(code) <= set(ALPHABET) for code in codes)
 
 
+def test_user_code_in_use_is_drawn_again(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    draws = iter(("BCDFGHJK", "BCDFGHJK", "LMNPQRST"))
+    monkeypatch.setattr("app.oauth.device.generate_user_code", lambda: next(draws))
+    assert [plain(device.code()["user_code"]) for _ in range(2)] == ["BCDFGHJK", "LMNPQRST"]
+
+
 def test_settings_control_lifetime_and_interval(http: FlaskClient, make: Factory) -> None:
     settings = {"oauth": {"device_code_ttl_seconds": 120, "device_poll_interval_seconds": 11}}
     device = Device(http, make, make.user(make.organization(settings=settings)))
