@@ -177,11 +177,9 @@ class RequestEnded(NotFound):
 
     status = 400
     code = "request_ended"
-
-    def __init__(self) -> None:
-        super().__init__(
-            "This sign-in request was already completed or has expired. Go back to the app and start again."
-        )
+    default_description = lazy_gettext(
+        "This sign-in request was already completed or has expired. Go back to the app and start again."
+    )
 
 
 def find_requesting_client(

@@ -22,6 +22,7 @@ from app.rules.clients.client_access import REQUESTED, STATUSES
 from app.rules.errors import Conflict
 from app.rules.filters import OF_CLIENT, Filters, choice_filter, id_filter, read_filters
 from app.rules.identifiers import HasPublicId, format_client_id, parse_public_id, public_id
+from app.rules.languages.translation import lazy_gettext
 
 FILTERS: Filters = {
     "status": choice_filter(STATUSES, "Access with this status."),
@@ -36,6 +37,7 @@ class AlreadyDecided(Conflict):
     """The request was decided, the access withdrawn, or the client blocked, before."""
 
     code = "already_decided"
+    default_description = lazy_gettext("Someone else has already decided about this access.")
 
 
 class AccessRecord(HasPublicId, Struct, frozen=True):
@@ -148,7 +150,7 @@ def _find(actor: Actor, access_id: str, *conditions: ColumnElement[bool]) -> Acc
 def read_access(actor: Actor, row_id: UUID | None) -> AccessRecord:
     """Return one access, also of an API that the actor cannot see. Raises AlreadyDecided for None."""
     if row_id is None:
-        raise already_decided_error()
+        raise AlreadyDecided
     return _find(actor, public_id(PREFIX, row_id))
 
 
@@ -160,8 +162,3 @@ def _record(row: Any) -> AccessRecord:
         resource_id=public_id("res", row.resource_id),
         scopes=tuple(row.scopes),
     )
-
-
-def already_decided_error() -> AlreadyDecided:
-    """Return the error for a request that was decided, or an access that was withdrawn, before."""
-    return AlreadyDecided("Someone else has already decided about this access.")

@@ -26,6 +26,7 @@ from app.operations.store.rows import make_record
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.errors import Conflict, DomainError
 from app.rules.identifiers import HasPublicId
+from app.rules.languages.translation import lazy_gettext
 from app.rules.sign_in.passkeys import (
     CHALLENGE_LIFETIME,
     MAX_PASSKEYS_PER_USER,
@@ -84,27 +85,23 @@ class InvalidChallenge(DomainError):
     """The response came too late, was sent twice, or came from another browser."""
 
     code = "passkey_challenge_ended"
-
-    def __init__(self) -> None:
-        super().__init__("This took too long, or the page was already used. Try your passkey again.")
+    default_description = lazy_gettext(
+        "This took too long, or the page was already used. Try your passkey again."
+    )
 
 
 class PasskeysUnavailable(Conflict):
     """The service is reached by an IP address, but passkeys are bound to a domain name."""
 
     code = "passkeys_unavailable"
-
-    def __init__(self) -> None:
-        super().__init__("Passkeys need a domain name, but this service uses an IP address.")
+    default_description = lazy_gettext("Passkeys need a domain name, but this service uses an IP address.")
 
 
 class PasskeyNotVerified(DomainError):
     """The response does not belong to this passkey, challenge and origin."""
 
     code = "invalid_passkey"
-
-    def __init__(self) -> None:
-        super().__init__("We couldn't verify this passkey. Try again, or use another one.")
+    default_description = lazy_gettext("We couldn't verify this passkey. Try again, or use another one.")
 
 
 class CreatedPasskey(Struct, frozen=True):

@@ -33,6 +33,7 @@ from app.operations.users.email_verification import RevokedState, revoke_unverif
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, InvalidInput
 from app.rules.identifiers import PASSWORD_RESET
+from app.rules.languages.translation import lazy_gettext
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.sign_in.passwords import Lockout
 
@@ -50,6 +51,9 @@ class ResetEnded(Conflict):
     """The link was used or replaced or has expired, or the password was changed in the meantime."""
 
     code = "reset_ended"
+    default_description = lazy_gettext(
+        "This link has expired, was already used, or was replaced by a newer one. Request a new link."
+    )
 
 
 class NewResetLink(Struct, frozen=True):
@@ -173,7 +177,7 @@ def reset_password(
     require_passwords_enabled(organization)
     reset = find_reset(organization, token)
     if reset is None:
-        raise _reset_ended()
+        raise ResetEnded
     new_hash = hash_new_password(
         organization.settings,
         password,
@@ -267,7 +271,7 @@ def _store_password(
     user_id = reset.user_id
     hold_user(actor.organization_id, user_id)
     if not account_links.consume_link(reset):
-        raise _reset_ended()
+        raise ResetEnded
     is_unverified = User.email_verified.is_(False)
     if reset.is_mailed and update_user_row(
         actor.organization_id, user_id, is_unverified, email_verified=True
@@ -283,7 +287,7 @@ def _store_password(
         password_changed_at=clock.now(),
     )
     if not is_stored:
-        raise _reset_ended()
+        raise ResetEnded
     revoked = revoke_unverified_state(actor, user_id) if reset.is_mailed else RevokedState()
     ended = end_access_of_user(actor, user_id, reason="password_forgotten")
     audit.record_user_event(
@@ -309,12 +313,6 @@ def _store_password(
         actor, user_id, browser.known_cookie, user_agent=browser.user_agent, has_signed_in_before=False
     )
     return PasswordResetResult(known_cookie, revoked.factors)
-
-
-def _reset_ended() -> ResetEnded:
-    return ResetEnded(
-        "This link has expired, was already used, or was replaced by a newer one. Request a new link."
-    )
 
 
 @transaction

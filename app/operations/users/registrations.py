@@ -56,9 +56,9 @@ class RegistrationEnded(Conflict):
     """It was confirmed, rejected or replaced or has expired, or the email has an account by now."""
 
     code = "registration_ended"
-
-    def __init__(self) -> None:
-        super().__init__("This link was already used or has expired. Sign in, or sign up again.")
+    default_description = lazy_gettext(
+        "This link was already used or has expired. Sign in, or sign up again."
+    )
 
 
 class RegistrationRecord(HasPublicId, Struct, frozen=True):
