@@ -101,13 +101,17 @@ class Shown(Struct, frozen=True):
 class Endpoints:
     """The endpoints of one tag of the OpenAPI document.
 
+    ``family`` names their scopes, where an endpoint declares none: a GET needs ``<family>:read``, any other method
+    ``<family>:write``.
+
     A view gets the body, if the endpoint has one, and returns what ``returns`` represents: a record, a list, ``Shown``,
     or a mapping that is JSON already. The response has the ETag of its version. A view may also return an
     IdempotentResult or a whole response.
     """
 
-    def __init__(self, tag: str) -> None:
+    def __init__(self, tag: str, family: str = "") -> None:
         self.tag = tag
+        self.family = family
 
     def get(self, path: str, **declared: Any) -> Callable[[View], View]:
         """Declare a GET. Its response has an ETag, unless it is streamed."""
@@ -141,8 +145,8 @@ class Endpoints:
         return self._declare("POST", path, {"status": status, "etag": status == 201} | declared, prepare)
 
     def put(self, path: str, **declared: Any) -> Callable[[View], View]:
-        """Declare a PUT, which changes an object and reports the changed fields."""
-        changed = {"reports_changes": True, "etag": True, "if_match": True} | declared
+        """Declare a PUT, which changes an object and reports the changed fields. The change may conflict: 409."""
+        changed = {"reports_changes": True, "etag": True, "if_match": True, "errors": (409,)} | declared
         return self._declare("PUT", path, changed)
 
     def delete(self, path: str, **declared: Any) -> Callable[[View], View]:
@@ -153,15 +157,11 @@ class Endpoints:
         self, method: str, path: str, declared: dict[str, Any], prepare: Prepare | None = None
     ) -> Callable[[View], View]:
         def decorate(view: View) -> View:
-            names_organization = declared.pop("names_organization", "<slug>" not in path)
-            endpoint = Endpoint(
-                method=method,
-                path=path,
-                tag=self.tag,
-                view=view,
-                names_organization=names_organization,
-                **declared,
-            )
+            derived: dict[str, Any] = {
+                "scope": f"{self.family}:{'read' if method == 'GET' else 'write'}",
+                "names_organization": "<slug>" not in path,
+            }
+            endpoint = Endpoint(method=method, path=path, tag=self.tag, view=view, **(derived | declared))
             responding = _responding(endpoint, prepare)
             add_endpoint(endpoint, api, responding)
             return responding
