@@ -244,32 +244,8 @@ def revoke(context: PortalContext, client_id: str, credential_id: str) -> PageRe
 
 
 @portal_page(f"{_CREDENTIALS}/rotation", "GET")
-def rotation(context: PortalContext, client_id: str) -> PageResponse:
+def rotation(context: PortalContext, client_id: str, form: RotationForm | None = None) -> PageResponse:
     """Show the new and the old secrets of a rotation, and whether the old ones are still used."""
-    return _rotation_page(context, client_id)
-
-
-@portal_page(f"{_CREDENTIALS}/rotation/update", "POST")
-def update_rotation(context: PortalContext, client_id: str) -> PageResponse:
-    """Change when the old secrets expire, or end the rotation now."""
-    form = RotationForm()
-    with form.show_errors(InvalidInput):
-        updated = rotations.update_rotation(context.actor, client_id, form.values())
-        if updated.is_under_way:
-            return context.done(f"/clients/{client_id}/credentials/rotation", "rotation-updated")
-        return context.done(f"/clients/{client_id}/credentials", "rotation-finished")
-    return _rotation_page(context, client_id, form)
-
-
-@portal_page(f"{_CREDENTIALS}/rotation/cancel", "POST")
-def cancel_rotation(context: PortalContext, client_id: str) -> PageResponse:
-    """Keep the old secrets, and revoke the new one if that is checked."""
-    form = CancelRotationForm()
-    rotations.cancel_rotation(context.actor, client_id, revoke_new=form.revoke_new.data)
-    return context.done(f"/clients/{client_id}/credentials", "rotation-cancelled")
-
-
-def _rotation_page(context: PortalContext, client_id: str, form: RotationForm | None = None) -> PageResponse:
     found = get_rotation(context.actor, client_id)
     ledger = get_client_credentials(context.actor, client_id)
     client_url = _url(context, ledger.client)
@@ -286,6 +262,26 @@ def _rotation_page(context: PortalContext, client_id: str, form: RotationForm | 
         rotation=found,
         may_change=ledger.may_change,
     )
+
+
+@portal_page(f"{_CREDENTIALS}/rotation/update", "POST")
+def update_rotation(context: PortalContext, client_id: str) -> PageResponse:
+    """Change when the old secrets expire, or end the rotation now."""
+    form = RotationForm()
+    with form.show_errors(InvalidInput):
+        updated = rotations.update_rotation(context.actor, client_id, form.values())
+        if updated.is_under_way:
+            return context.done(f"/clients/{client_id}/credentials/rotation", "rotation-updated")
+        return context.done(f"/clients/{client_id}/credentials", "rotation-finished")
+    return rotation(context, client_id, form)
+
+
+@portal_page(f"{_CREDENTIALS}/rotation/cancel", "POST")
+def cancel_rotation(context: PortalContext, client_id: str) -> PageResponse:
+    """Keep the old secrets, and revoke the new one if that is checked."""
+    form = CancelRotationForm()
+    rotations.cancel_rotation(context.actor, client_id, revoke_new=form.revoke_new.data)
+    return context.done(f"/clients/{client_id}/credentials", "rotation-cancelled")
 
 
 def _show_secret(

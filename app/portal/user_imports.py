@@ -95,9 +95,27 @@ def import_upload(context: PortalContext) -> PageResponse:
 
 
 @portal_page("/users/imports/<import_id>", "GET")
-def import_page(context: PortalContext, import_id: str) -> PageResponse:
+def import_page(context: PortalContext, import_id: str, error: DomainError | None = None) -> BaseResponse:
     """Show the progress of an import, its result and the first rejected rows."""
-    return _import_page(context, import_id)
+    record = import_records.get_import(context.actor, import_id)
+    rejected: tuple[import_records.RefusedRowRecord, ...] = ()
+    if record.refused and context.actor.has_permission("users:write"):
+        rejected = import_records.list_refused_rows(
+            context.actor, import_id, PageRequest(MAX_ERRORS_SHOWN)
+        ).items
+    url = context.url(f"/users/imports/{record.public_id}")
+    page = context.render(
+        "portal/users/import.html",
+        record=record,
+        record_url=url,
+        rejected=rejected,
+        status_labels=_STATUS_LABELS,
+        error=error,
+    )
+    if record.is_under_way:
+        # Reload without scripts until the import is finished. A refused action has a path of its own, without a page.
+        page.headers["refresh"] = f"{REFRESH_SECONDS}; url={url}"
+    return page
 
 
 @portal_page("/users/imports/<import_id>/start", "POST")
@@ -129,7 +147,7 @@ def _change(
     try:
         change()
     except Conflict as error:
-        return _import_page(context, import_id, error)
+        return import_page(context, import_id, error)
     return context.done(f"/users/imports/{import_id}", notice_key)
 
 
@@ -147,25 +165,3 @@ def _list(context: PortalContext, form: UserImportForm) -> PageResponse:
         columns=CSV_FIELDS,
         status_labels=_STATUS_LABELS,
     )
-
-
-def _import_page(context: PortalContext, import_id: str, error: DomainError | None = None) -> BaseResponse:
-    record = import_records.get_import(context.actor, import_id)
-    rejected: tuple[import_records.RefusedRowRecord, ...] = ()
-    if record.refused and context.actor.has_permission("users:write"):
-        rejected = import_records.list_refused_rows(
-            context.actor, import_id, PageRequest(MAX_ERRORS_SHOWN)
-        ).items
-    url = context.url(f"/users/imports/{record.public_id}")
-    page = context.render(
-        "portal/users/import.html",
-        record=record,
-        record_url=url,
-        rejected=rejected,
-        status_labels=_STATUS_LABELS,
-        error=error,
-    )
-    if record.is_under_way:
-        # Reload without scripts until the import is finished. A refused action has a path of its own, without a page.
-        page.headers["refresh"] = f"{REFRESH_SECONDS}; url={url}"
-    return page
