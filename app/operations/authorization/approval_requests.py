@@ -28,6 +28,7 @@ from app.operations.clients.clients import (
 )
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.directory.snapshots import ClientSnapshot
+from app.operations.directory.users import parse_user_id
 from app.operations.mail.notices import email_administrators, notify_user
 from app.operations.store import audit, clock, rate_limits
 from app.operations.store.rows import (
@@ -138,10 +139,7 @@ class ClientRequestRecord(HasPublicId, Struct, frozen=True):
     @property
     def member_id(self) -> UUID:
         """The id of the member's row."""
-        parsed = parse_public_id("usr", self.user_id)
-        if parsed is None:
-            raise NotFound("There is no such user.")
-        return parsed
+        return parse_user_id(self.user_id)
 
 
 def build_record(row: Any) -> ClientRequestRecord:

@@ -35,7 +35,7 @@ from app.operations.directory.lookups import (
     get_root_organization,
     get_user_permissions,
 )
-from app.operations.directory.users import SentUser, UserSnapshot, find_sent_user, get_user
+from app.operations.directory.users import SentUser, UserSnapshot, find_sent_user, get_user, parse_user_id
 from app.operations.mail.notices import notify_user
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import audit, clock
@@ -43,7 +43,7 @@ from app.operations.store.transactions import read, transaction
 from app.rules.actor import Actor
 from app.rules.directory.permissions import has_permission
 from app.rules.errors import Conflict, InvalidInput, NotFound
-from app.rules.identifiers import format_client_id, parse_public_id, public_id
+from app.rules.identifiers import format_client_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.shapes import parse_shape
 from app.rules.versions import ExpectedVersion, require_version
@@ -127,9 +127,7 @@ def transfer_ownership(actor: Actor, user_id: str, fields: Mapping[str, Any]) ->
     and ``resource.updated`` for each.
     """
     require_transfer_permission(actor)
-    from_id = parse_public_id("usr", user_id)
-    if from_id is None:
-        raise NotFound("There is no such user.")
+    from_id = parse_user_id(user_id)
     owner, counts = _check_transfer(actor, from_id, fields)
     # Clients last, in the order of locks.
     apis = _transfer_all(actor, _RESOURCES, from_id, fields, counts.resources)

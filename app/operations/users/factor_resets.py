@@ -12,7 +12,7 @@ from app.extensions import db
 from app.models.base import is_of_user, is_same
 from app.models.second_factor import AuthenticatorApp, Passkey
 from app.models.user import ACTIVE, RoleAssignment, User
-from app.operations.directory.users import get_user, hold_user
+from app.operations.directory.users import get_user, hold_user, parse_user_id
 from app.operations.mail.notices import notify_user
 from app.operations.sign_in import known_browsers, passkeys, pending_sign_ins, second_factors
 from app.operations.sign_in.actor_access import require_manageable_user
@@ -21,7 +21,6 @@ from app.operations.sign_in.second_factors import find_methods_of_user
 from app.operations.sign_in.sessions import end_access_of_user
 from app.operations.store import audit
 from app.operations.store.transactions import read, transaction
-from app.operations.users.users import parse_user_id
 from app.rules.actor import Actor
 from app.rules.directory.permissions import ADMIN
 from app.rules.sign_in.second_factors import PASSKEY, TOTP

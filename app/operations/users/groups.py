@@ -20,6 +20,7 @@ from app.operations.directory.users import (
     SentUser,
     UserSnapshot,
     find_sent_user,
+    parse_user_id,
     snapshot_of,
 )
 from app.operations.sign_in.actor_access import enter_organization
@@ -34,7 +35,7 @@ from app.operations.store.transactions import (
     savepoint,
     transaction,
 )
-from app.operations.users.users import parse_user_id, where_user_matches
+from app.operations.users.users import where_user_matches
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, NotFound
 from app.rules.fields import ValidationErrors

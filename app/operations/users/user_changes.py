@@ -18,6 +18,7 @@ from app.operations.directory.users import (
     email_taken_error,
     get_user,
     hold_user,
+    parse_user_id,
     update_user_row,
 )
 from app.operations.sign_in.actor_access import require_manageable_user
@@ -32,7 +33,7 @@ from app.operations.store import audit
 from app.operations.store.transactions import OutdatedRead, read, savepoint, transaction
 from app.operations.users.email_change import on_email_changed
 from app.operations.users.password_resets import NewResetLink, issue_reset_link
-from app.operations.users.users import UserRecord, disable_user, enable_user, load_user_record, parse_user_id
+from app.operations.users.users import UserRecord, disable_user, enable_user, load_user_record
 from app.rules.actor import Actor
 from app.rules.directory.attributes import attributes_of
 from app.rules.errors import Busy, NotFound

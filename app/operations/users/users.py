@@ -20,6 +20,7 @@ from app.operations.directory.users import (
     UserSnapshot,
     find_user_by_email,
     get_user,
+    parse_user_id,
     snapshot_of,
     update_user_row,
 )
@@ -118,14 +119,6 @@ def load_user_record(actor: Actor, user_id: UUID) -> UserRecord:
     organization = get_organization_by_id(organization_id, fresh=False)
     attributes = current_values(attributes_of(organization.settings), view.attributes)
     return UserRecord(view, organization.slug, roles, methods, attributes, _provisioning(row))
-
-
-def parse_user_id(text: str) -> UUID:
-    """Return the id behind ``usr_…``. Raises NotFound for anything else."""
-    found = parse_public_id("usr", text)
-    if found is None:
-        raise NotFound("There is no such user.")
-    return found
 
 
 def roles_of_users(organization_id: str, user_ids: Sequence[UUID]) -> Mapping[UUID, tuple[str, ...]]:
