@@ -216,7 +216,8 @@ def _answer(
         actor = _actor(client, session)
         if decision == "deny" and stored is not None:
             authorization_requests.deny_request(actor, client, stored)
-            return _deny(grant, asked)
+            denied = server.create_authorization_response(asked, grant_user=None, grant=grant)
+            return _to_flask(checked_response(denied))
         response = _take_step(grant, asked, actor, stored, token, decision)
         if stored is None:
             record_success(asked.protocol, client, response.status_code)
@@ -247,12 +248,6 @@ def _consent_grant(asked: AuthorizationRequest) -> Any:
             # Authlib found no registered redirect URI: say what is wrong with it, on a page.
             AuthorizationCodeGrant.validate_authorization_redirect_uri(asked, asked.client)
         raise refusal_of(error, asked) from None
-
-
-def _deny(grant: Any, asked: AuthorizationRequest) -> BaseResponse:
-    return _to_flask(
-        checked_response(server.create_authorization_response(asked, grant_user=None, grant=grant))
-    )
 
 
 def _to_flask(response: ProtocolResponse | BaseResponse) -> BaseResponse:

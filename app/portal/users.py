@@ -94,7 +94,7 @@ def user(context: PortalContext, user_id: str, error: Conflict | None = None) ->
     return context.render(
         "portal/users/user.html",
         user=record.user,
-        user_url=_url(context, record.user),
+        user_url=context.url(f"/users/{record.user.public_id}"),
         roles=_role_names(context, record.roles),
         attributes=shown_attributes(attributes_of(context.organization.settings), dict(record.attributes)),
         has_attributes=bool(attributes_of(context.organization.settings)),
@@ -386,7 +386,3 @@ def managing_provider(context: PortalContext, provider_id: UUID | None) -> tuple
 def _role_names(context: PortalContext, roles: tuple[str, ...]) -> list[str]:
     known = effective_roles(context.organization.settings)
     return [translate(known[role].name) if role in known else role for role in roles]
-
-
-def _url(context: PortalContext, user: UserSnapshot) -> str:
-    return context.url(f"/users/{user.public_id}")

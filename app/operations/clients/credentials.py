@@ -213,7 +213,7 @@ def reveal_credential(actor: Actor, client_id: str, credential_id: str) -> str:
 
 def reveal_credentials(actor: Actor, client_id: str, credential_ids: Sequence[str]) -> dict[str, str]:
     """Return the secrets in clear by their ids, all or none. See ``reveal_credential``."""
-    _require_get_revealable(actor, client_id, credential_ids)
+    _get_revealable(actor, client_id, credential_ids)
     claimed = _claim_reveals(actor, len(credential_ids))
     try:
         row_ids = _record_reveals(actor, client_id, credential_ids)
@@ -241,11 +241,6 @@ def _claim_reveals(actor: Actor, wanted: int) -> list[UUID]:
     return claimed
 
 
-@read
-def _require_get_revealable(actor: Actor, client_id: str, credential_ids: Sequence[str]) -> None:
-    _get_revealable(actor, client_id, credential_ids)
-
-
 @transaction
 def _record_reveals(actor: Actor, client_id: str, credential_ids: Sequence[str]) -> dict[str, UUID]:
     client, found = _get_revealable(actor, client_id, credential_ids)
@@ -258,6 +253,7 @@ def _record_reveals(actor: Actor, client_id: str, credential_ids: Sequence[str])
     return found
 
 
+@read
 def _get_revealable(
     actor: Actor, client_id: str, credential_ids: Sequence[str]
 ) -> tuple[Client, dict[str, UUID]]:

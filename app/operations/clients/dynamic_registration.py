@@ -210,11 +210,6 @@ def replace_registration(
     return registration
 
 
-def delete_registration(actor: Actor, client_id: str) -> None:
-    """Delete the client with everything that belongs to it. Audit: ``client.deleted``."""
-    delete_client(actor, client_id)
-
-
 def registrar_actor(actor: Actor, label: str) -> Actor:
     """Return the actor for registrations, who may write clients, but not trust them or create scopes."""
     return replace(actor, permissions=frozenset({"clients:write", "clients:read"}), label=label)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -230,16 +229,14 @@ def request_reset(
     )
     account = Limit(bucket_key("recovery account", canonical), _PER_ACCOUNT)
     if not rate_limits.record_attempt(organization.id, account).retry_after:
-        _enqueue(
-            organization,
-            {
-                "email": canonical,
-                "address": ip_address,
-                "request_id": request_id,
-                "page_language": page_language,
-                "authorization_request": authorization_request,
-            },
-        )
+        values = {
+            "email": canonical,
+            "address": ip_address,
+            "request_id": request_id,
+            "page_language": page_language,
+            "authorization_request": authorization_request,
+        }
+        emails.enqueue_sealed(organization.id, RECOVERY_MESSAGE, values, receiver="recovery")
 
 
 @transaction
@@ -313,8 +310,3 @@ def _store_password(
         actor, user_id, browser.known_cookie, user_agent=browser.user_agent, has_signed_in_before=False
     )
     return PasswordResetResult(known_cookie, revoked.factors)
-
-
-@transaction
-def _enqueue(organization: OrganizationSnapshot, values: Mapping[str, str | None]) -> None:
-    emails.enqueue_sealed(organization.id, RECOVERY_MESSAGE, values, receiver="recovery")
