@@ -68,9 +68,22 @@ allow_large_form(
 
 
 @portal_page("/users/imports", "GET")
-def imports(context: PortalContext) -> PageResponse:
+def imports(context: PortalContext, form: UserImportForm | None = None) -> PageResponse:
     """List the imports, with the upload form."""
-    return _list(context, UserImportForm())
+    form = form or UserImportForm()
+    page = import_records.list_imports(context.actor, context.page_request())
+    form.file.description = gettext(
+        "CSV, a JSON array or JSON lines, in UTF-8, up to %(size)s MiB and %(rows)s rows.",
+        size=MAX_FILE_BYTES // 1024 // 1024,
+        rows=number(MAX_ROWS),
+    )
+    return context.render(
+        "portal/users/imports.html",
+        form=form,
+        page=page,
+        columns=CSV_FIELDS,
+        status_labels=_STATUS_LABELS,
+    )
 
 
 @portal_page("/users/imports", "POST")
@@ -79,7 +92,7 @@ def import_upload(context: PortalContext) -> PageResponse:
     context.actor.require("users:write")
     form = UserImportForm()
     if not form.validate_on_submit():
-        return _list(context, form)
+        return imports(context, form)
     file = form.file.data
     with form.show_errors(InvalidInput, Conflict):
         upload = import_uploads.receive_upload(
@@ -91,7 +104,7 @@ def import_upload(context: PortalContext) -> PageResponse:
         )
         begun = import_uploads.confirm_upload(context.actor, upload, is_dry_run=True)
         return context.done(f"/users/imports/{begun.public_id}", "import-received")
-    return _list(context, form)
+    return imports(context, form)
 
 
 @portal_page("/users/imports/<import_id>", "GET")
@@ -149,19 +162,3 @@ def _change(
     except Conflict as error:
         return import_page(context, import_id, error)
     return context.done(f"/users/imports/{import_id}", notice_key)
-
-
-def _list(context: PortalContext, form: UserImportForm) -> PageResponse:
-    page = import_records.list_imports(context.actor, context.page_request())
-    form.file.description = gettext(
-        "CSV, a JSON array or JSON lines, in UTF-8, up to %(size)s MiB and %(rows)s rows.",
-        size=MAX_FILE_BYTES // 1024 // 1024,
-        rows=number(MAX_ROWS),
-    )
-    return context.render(
-        "portal/users/imports.html",
-        form=form,
-        page=page,
-        columns=CSV_FIELDS,
-        status_labels=_STATUS_LABELS,
-    )
