@@ -221,7 +221,7 @@ def find_target_names(actor: Actor, events: Iterable[AuditRecord]) -> dict[UUID,
     """
     actor.require("audit:read")
     ids = {event.id: found for event in events if (found := _target(event)) is not None}
-    named = _names(actor.organization_id, set(ids.values()))
+    named = find_names(actor, ids.values())
     return {event_id: named[found] for event_id, found in ids.items() if found in named}
 
 
@@ -231,7 +231,19 @@ def find_names(actor: Actor, ids: Iterable[str]) -> dict[str, NamedTarget]:
 
     For ids that the actor has already seen, so no permission is required.
     """
-    return _names(actor.organization_id, set(ids))
+    organization_id, wanted = actor.organization_id, set(ids)
+    found: dict[str, NamedTarget] = {}
+    for prefix in _NAMES:
+        rows = {
+            row_id: text for text in wanted if (row_id := _row_id(organization_id, prefix, text)) is not None
+        }
+        if rows:
+            size = size_of_list(rows)
+            named = _names_query(prefix, size).rows(
+                organization_id=organization_id, **list_values("id", [*rows], size)
+            )
+            found |= {rows[row[0]]: NamedTarget(*row[1:]) for row in named}
+    return found | _find_deleted_names(organization_id, wanted - set(found))
 
 
 def _target(event: AuditRecord) -> str | None:
@@ -240,21 +252,6 @@ def _target(event: AuditRecord) -> str | None:
     # The assignment is deleted with the role. The event says which user had it.
     found = (event.after or event.before or {}).get("user_id")
     return found if isinstance(found, str) else None
-
-
-def _names(organization_id: str, ids: set[str]) -> dict[str, NamedTarget]:
-    found: dict[str, NamedTarget] = {}
-    for prefix in _NAMES:
-        rows = {
-            row_id: text for text in ids if (row_id := _row_id(organization_id, prefix, text)) is not None
-        }
-        if rows:
-            size = size_of_list(rows)
-            named = _names_query(prefix, size).rows(
-                organization_id=organization_id, **list_values("id", [*rows], size)
-            )
-            found |= {rows[row[0]]: NamedTarget(*row[1:]) for row in named}
-    return found | _find_deleted_names(organization_id, ids - set(found))
 
 
 # By prefix of the public id: the model, and its ids with their names and whether the object was deleted.
