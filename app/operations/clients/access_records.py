@@ -8,14 +8,21 @@ from typing import Any
 from uuid import UUID
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, Select, bindparam, false, func, select
+from sqlalchemy import ColumnElement, Select, bindparam, false, select
 
-from app.fast_path.compiled_query import CompiledQuery
 from app.models.base import is_same
 from app.models.client import DELETED, Client, ClientAccess, Resource
 from app.operations.clients.client_access import PREFIX
 from app.operations.clients.client_records import get_client_row
-from app.operations.store.rows import Page, PageRequest, filter_conditions, get_row, make_record, read_page
+from app.operations.store.rows import (
+    Page,
+    PageRequest,
+    count_query,
+    filter_conditions,
+    get_row,
+    make_record,
+    read_page,
+)
 from app.operations.store.transactions import read
 from app.rules.actor import Actor
 from app.rules.clients.client_access import REQUESTED, STATUSES
@@ -103,10 +110,8 @@ _PENDING = (
     )
     .limit(100)
 )
-_COUNT_PENDING = CompiledQuery(select(func.count()).select_from(_PENDING.subquery()))
-_COUNT_OWN_PENDING = CompiledQuery(
-    select(func.count()).select_from(_PENDING.where(Resource.owner_id == bindparam("user_id")).subquery())
-)
+_COUNT_PENDING = count_query(_PENDING)
+_COUNT_OWN_PENDING = count_query(_PENDING.where(Resource.owner_id == bindparam("user_id")))
 
 
 def count_pending_requests(actor: Actor) -> int:

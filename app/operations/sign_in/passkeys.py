@@ -22,7 +22,7 @@ from app.models.second_factor import Passkey, PasskeyHandle
 from app.models.user import ACTIVE, User
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.store import clock, idempotency, keyring
-from app.operations.store.rows import make_record
+from app.operations.store.rows import has_rows, make_record
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.errors import Conflict, DomainError
 from app.rules.identifiers import HasPublicId
@@ -149,21 +149,17 @@ def count_passkeys(organization_id: str, user_id: UUID) -> int:
 @read
 def has_passwordless_passkey(organization_id: str, user_id: UUID) -> bool:
     """Return whether the user could sign in with a passkey alone."""
-    found = db.session.scalar(
-        select(Passkey.id)
-        .where(
-            is_of_user(Passkey, organization_id, user_id),
-            Passkey.signs_in_alone.is_(True),
+    return has_rows(
+        select(Passkey.id).where(
+            is_of_user(Passkey, organization_id, user_id), Passkey.signs_in_alone.is_(True)
         )
-        .limit(1)
     )
-    return found is not None
 
 
 @read
 def any_user_has_passwordless_passkey(organization_id: str) -> bool:
     """Return whether any active user of the organization could sign in with a passkey alone."""
-    found = db.session.scalar(
+    return has_rows(
         select(Passkey.id)
         .join(User, is_same(User.id, Passkey.user_id))
         .where(
@@ -171,9 +167,7 @@ def any_user_has_passwordless_passkey(organization_id: str) -> bool:
             Passkey.signs_in_alone.is_(True),
             User.status == ACTIVE,
         )
-        .limit(1)
     )
-    return found is not None
 
 
 @read

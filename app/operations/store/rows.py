@@ -170,6 +170,16 @@ def count_rows(statement: Select[Any], limit: int | None = None) -> int:
     return int(db.session.scalar(select(func.count()).select_from(statement.limit(limit).subquery())) or 0)
 
 
+def count_query(statement: Select[Any]) -> CompiledQuery:
+    """Return the query of a single number: how many rows the statement has, up to its limit."""
+    return CompiledQuery(select(func.count()).select_from(statement.subquery()))
+
+
+def has_rows(statement: Select[Any]) -> bool:
+    """Return whether the statement, which selects a column that is never NULL, has any row."""
+    return db.session.scalar(statement.limit(1)) is not None
+
+
 def iterate_pages(read: Callable[..., Page[T]], *subject: Any, **options: Any) -> Iterator[T]:
     """Yield the items of every page of a list, which ``read`` lists when it is called with these arguments."""
     request: PageRequest | None = PageRequest(MAX_LIMIT)
