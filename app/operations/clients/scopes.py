@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cache
 from typing import Any
 from uuid import UUID
 
@@ -15,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from app.database_errors import is_duplicate_key
 from app.extensions import db
 from app.fast_path import cache_invalidation
-from app.fast_path.compiled_query import CompiledQuery, list_parameters, list_values, size_of_list
+from app.fast_path.compiled_query import ListQuery
 from app.models.base import is_same
 from app.models.client import Resource, Scope
 from app.operations.store import audit, clock
@@ -83,8 +82,7 @@ def find_scopes(organization_id: str, names: Sequence[str]) -> dict[str, ScopeRe
     """Find the organization's scopes with these names."""
     if not names:
         return {}
-    size = size_of_list(names)
-    rows = _find_query(size).rows(organization_id=organization_id, **list_values("name", names, size))
+    rows = _FIND.rows(names, organization_id=organization_id)
     return {row.name: _record(row, row.resource_name) for row in rows}
 
 
@@ -264,24 +262,20 @@ def find_scope(actor: Actor, name: str, *conditions: ColumnElement[bool]) -> Sco
     return _record(*row)
 
 
-@cache
-def _find_query(names: int) -> CompiledQuery:
-    return CompiledQuery(
-        select(
-            Scope.name,
-            Scope.title,
-            Scope.description,
-            Scope.is_identity,
-            Scope.resource_id,
-            Scope.version,
-            Resource.name.label("resource_name"),
-        )
-        .outerjoin(Resource, is_same(Resource.id, Scope.resource_id))
-        .where(
-            Scope.organization_id == bindparam("organization_id"),
-            Scope.name.in_(list_parameters("name", Scope.name, names)),
-        )
+_FIND = ListQuery(
+    select(
+        Scope.name,
+        Scope.title,
+        Scope.description,
+        Scope.is_identity,
+        Scope.resource_id,
+        Scope.version,
+        Resource.name.label("resource_name"),
     )
+    .outerjoin(Resource, is_same(Resource.id, Scope.resource_id))
+    .where(Scope.organization_id == bindparam("organization_id")),
+    Scope.name,
+)
 
 
 def _record(scope: Any, resource_name: str | None) -> ScopeRecord:
