@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from flask import redirect, request
-from wtforms import BooleanField, HiddenField, RadioField, SelectChoice, SelectField
+from wtforms import BooleanField, HiddenField, SelectChoice
 
 from app.operations.clients import rotations
 from app.operations.clients.client_records import ClientRecord
@@ -24,7 +24,7 @@ from app.operations.clients.rotations import get_rotation
 from app.portal.clients import client_page
 from app.portal.context import Confirmation, PageResponse, PortalContext, portal_page
 from app.rules.errors import Conflict, InvalidInput
-from app.web.forms import PageForm, plain_text_field
+from app.web.forms import PageForm, plain_text_field, radio_field, select_field
 from app.web.languages import ago, duration, gettext, html_gettext, lazy_gettext, number, translate
 
 _EXTENSIONS: dict[int, str] = {
@@ -46,7 +46,7 @@ class NewSecretForm(PageForm):
         max_length=100,
         description=lazy_gettext("Helps you tell secrets apart. Leave empty to use the current month."),
     )
-    others = RadioField(lazy_gettext("Existing secrets"), default="keep", validate_choice=False)
+    others = radio_field(lazy_gettext("Existing secrets"), default="keep")
     revoke_tokens = BooleanField(
         lazy_gettext("Revoke tokens issued with the old secrets when they expire"),
         description=lazy_gettext(
@@ -64,11 +64,10 @@ class RevokeSecretForm(PageForm):
 class RotationForm(PageForm):
     """Changes when the old secrets of a rotation expire; 0 seconds is now."""
 
-    expires_in_seconds = SelectField(
+    expires_in_seconds = select_field(
         lazy_gettext("New expiry"),
         choices={str(seconds): label for seconds, label in _EXTENSIONS.items()},
         default="86400",
-        validate_choice=False,
         description=lazy_gettext("Counted from the time you save."),
     )
     revoke_tokens = BooleanField(lazy_gettext("Revoke tokens issued with the old secret when it expires"))

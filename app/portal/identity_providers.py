@@ -30,7 +30,7 @@ from app.operations.store.rows import PageRequest
 from app.portal.context import Confirmation, PageResponse, PortalContext, portal_page
 from app.rules.errors import Conflict, InvalidInput, NotFound
 from app.rules.sign_in.identity_providers import DEFAULT_GROUPS_CLAIM, DEFAULT_SCOPES, DISABLED, ENABLED
-from app.web.forms import CODE, PageForm, StringListField, VersionField, plain_text_field
+from app.web.forms import CODE, PageForm, StringListField, VersionField, name_field
 from app.web.languages import gettext, lazy_gettext
 
 _PLACEHOLDER = "NAME"
@@ -40,12 +40,7 @@ class IdentityProviderForm(PageForm):
     """An identity provider. The name in URLs is only in the form of a new one."""
 
     version = VersionField()
-    name = plain_text_field(
-        lazy_gettext("Name"),
-        max_length=60,
-        required=True,
-        description=lazy_gettext("Shown on the sign-in button: “Continue with Google”."),
-    )
+    name = name_field(lazy_gettext("Shown on the sign-in button: “Continue with Google”."), max_length=60)
     slug = StringField(
         lazy_gettext("Name in URLs"),
         [InputRequired(), Length(max=40)],

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from flask_wtf.file import FileField, FileRequired
 from werkzeug.wrappers import Response as BaseResponse
-from wtforms import RadioField, SelectChoice
+from wtforms import SelectChoice
 
 from app.operations.store.rows import PageRequest
 from app.operations.users import import_records, import_uploads
@@ -16,7 +16,7 @@ from app.rules.errors import Conflict, DomainError, InvalidInput
 from app.rules.users.import_files import MAX_FILE_BYTES, MAX_ROWS, format_of_name
 from app.rules.users.user_import import CSV_FIELDS
 from app.web.downloads import download
-from app.web.forms import PageForm
+from app.web.forms import PageForm, radio_field
 from app.web.languages import gettext, lazy_gettext, number
 
 MAX_ERRORS_SHOWN = 20
@@ -39,7 +39,7 @@ class UserImportForm(PageForm):
         [FileRequired(lazy_gettext("Choose a file."))],
         render_kw={"accept": ".csv,.json,.jsonl,.ndjson,text/csv,application/json"},
     )
-    on_existing = RadioField(
+    on_existing = radio_field(
         lazy_gettext("Existing users"),
         choices=[
             SelectChoice(
@@ -58,7 +58,6 @@ class UserImportForm(PageForm):
             ),
         ],
         default="skip",
-        validate_choice=False,
     )
 
 
