@@ -15,7 +15,7 @@ from flask import Blueprint, Response
 from msgspec import Struct, field
 
 from app.operations.store.idempotency import IdempotentResult
-from app.operations.store.rows import DEFAULT_LIMIT, MAX_LIMIT, Page, slice_page
+from app.operations.store.rows import DEFAULT_LIMIT, MAX_LIMIT, Page, Updated, slice_page
 from app.rules.filters import Filter, Filters
 from app.rules.shapes import Shape
 from app.web.bearer import ACTING, ApiContext, receive_call
@@ -105,7 +105,7 @@ class Endpoints:
     ``<family>:write``.
 
     A view gets the body, if the endpoint has one, and returns what ``returns`` represents: a record, a list, ``Shown``,
-    or a mapping that is JSON already. The response has the ETag of its version. A view may also return an
+    ``Updated``, or a mapping that is JSON already. The response has the ETag of its version. A view may also return an
     IdempotentResult or a whole response.
     """
 
@@ -201,6 +201,8 @@ def _responding(endpoint: Endpoint, prepare: Prepare | None) -> Callable[..., Re
 def _result(endpoint: Endpoint, context: ApiContext, returned: Any) -> IdempotentResult:
     if isinstance(returned, IdempotentResult):
         return returned
+    if isinstance(returned, Updated):
+        returned = Shown(returned.record, changed=returned.changed)
     shown = returned if isinstance(returned, Shown) else Shown(returned)
     data = _to_json(endpoint.returns, context, shown)
     meta = {**shown.meta}

@@ -144,10 +144,7 @@ def update_webhook(context: ApiContext, body: Body, webhook_id: str) -> object:
     Enabling a webhook or changing its URL resets its failures. Also requires `audit:read`. For another URL, a user
     needs a recent sign-in (RFC 9470).
     """
-    record, changed = webhooks.update_webhook(
-        context.actor, webhook_id, body, expected_version=expected_version()
-    )
-    return Shown(record, changed=changed)
+    return webhooks.update_webhook(context.actor, webhook_id, body, expected_version=expected_version())
 
 
 @endpoints.delete("/webhooks/<webhook_id>", returns=Webhook, if_match=True, errors=(409,))

@@ -160,7 +160,7 @@ def update_resource(context: ApiContext, body: Body, resource_id: str) -> object
         expected_version=expected_version(),
         confirmed=boolean_parameter(context.parameters, "confirm"),
     )
-    return Shown(updated.resource, changed=updated.changed, warnings=updated.resource.warnings)
+    return Shown(updated.record, changed=updated.changed, warnings=updated.record.warnings)
 
 
 @endpoints.put("/resources/<resource_id>/owner", body=NewOwner, returns=Resource)
@@ -171,10 +171,9 @@ def change_resource_owner(context: ApiContext, body: Body, resource_id: str) -> 
     is rejected with 409: send their `user_id` instead. Tokens and the access of clients stay. A user needs a recent
     sign-in (RFC 9470).
     """
-    updated = ownership.change_resource_owner(
+    return ownership.change_resource_owner(
         context.actor, resource_id, body, expected_version=expected_version()
     )
-    return Shown(updated.resource, changed=updated.changed)
 
 
 @endpoints.delete(
@@ -219,10 +218,7 @@ def update_scope(context: ApiContext, body: Body, scope_name: str) -> object:
 
     The text of a resource's scope is changed with the resource.
     """
-    record, changed = scopes.update_scope(
-        context.actor, scope_name, body, expected_version=expected_version()
-    )
-    return Shown(record, changed=changed)
+    return scopes.update_scope(context.actor, scope_name, body, expected_version=expected_version())
 
 
 @endpoints.delete(

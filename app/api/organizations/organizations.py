@@ -117,10 +117,7 @@ def update_organization(context: ApiContext, body: Body, slug: str) -> object:
 
     Only root can change `status`, with `organizations:write`.
     """
-    updated = organizations.update_organization(
-        context.actor, slug, body, expected_version=expected_version()
-    )
-    return Shown(updated.organization, changed=updated.changed)
+    return organizations.update_organization(context.actor, slug, body, expected_version=expected_version())
 
 
 @endpoints.delete(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from app.api.endpoints import Body, Endpoints, Shown, show_page_of
+from app.api.endpoints import Body, Endpoints, show_page_of
 from app.api.representations import Representation, Slug, Source
 from app.operations.organizations import roles
 from app.rules.organizations.settings_table import ROLE_KEY_PATTERN, RoleChange, RoleFields
@@ -74,8 +74,7 @@ def update_role(context: ApiContext, body: Body, role_id: str) -> object:
     they have: 403. A user needs a recent sign-in (RFC 9470) to add any. `null` restores a field of a built-in role. The
     role `admin` can't be changed.
     """
-    record, changed = roles.update_role(context.actor, role_id, body, expected_version=expected_version())
-    return Shown(record, changed=changed)
+    return roles.update_role(context.actor, role_id, body, expected_version=expected_version())
 
 
 @endpoints.delete("/roles/<role_id>", returns=Role, etag=True, if_match=True, errors=(409,))

@@ -131,10 +131,9 @@ def update_identity_provider(context: ApiContext, body: Body, provider_id: str) 
     `slug` can't be changed, nor `issuer` while users have linked accounts: create another provider instead. Sessions
     don't end when a provider is disabled. Also requires `users:write` and, for a user, a recent sign-in (RFC 9470).
     """
-    record, changed = identity_providers.update_identity_provider(
+    return identity_providers.update_identity_provider(
         context.actor, provider_id, body, expected_version=expected_version()
     )
-    return Shown(record, changed=changed)
 
 
 @endpoints.delete("/identity-providers/<provider_id>", returns=IdentityProvider, if_match=True, errors=(409,))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
-from app.api.endpoints import Body, Endpoints, Shown, show_page
+from app.api.endpoints import Body, Endpoints, show_page
 from app.api.representations import (
     Count,
     CreatedAt,
@@ -97,10 +97,7 @@ def get_group(context: ApiContext, slug: str, group_id: str) -> object:
 @endpoints.put("/organizations/<slug>/groups/<group_id>", body=GroupChange, returns=Group)
 def update_group(context: ApiContext, body: Body, slug: str, group_id: str) -> object:
     """Update a group."""
-    record, changed = groups.update_group(
-        context.actor, slug, group_id, body, expected_version=expected_version()
-    )
-    return Shown(record, changed=changed)
+    return groups.update_group(context.actor, slug, group_id, body, expected_version=expected_version())
 
 
 @endpoints.delete("/organizations/<slug>/groups/<group_id>", returns=Group, etag=True, if_match=True)

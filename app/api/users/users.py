@@ -248,8 +248,7 @@ def update_user(context: ApiContext, body: Body, user_id: str) -> object:
     A user who has a role with more permissions than the caller can't be changed: 403. The last administrator can't be
     disabled: 409 `last_administrator`. A user needs a recent sign-in (RFC 9470) to change an email address.
     """
-    updated = user_changes.update_user(context.actor, user_id, body, expected_version=expected_version())
-    return Shown(updated.record, changed=updated.changed)
+    return user_changes.update_user(context.actor, user_id, body, expected_version=expected_version())
 
 
 @endpoints.delete("/users/<user_id>", returns=DeletedUser, if_match=True, errors=(409,))

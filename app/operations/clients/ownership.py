@@ -24,7 +24,7 @@ from app.operations.clients.client_records import (
 )
 from app.operations.clients.clients import UpdatedClient
 from app.operations.clients.resources import (
-    UpdatedResource,
+    ResourceRecord,
     get_resource_row,
     record_resource_change,
     to_resource_records,
@@ -39,6 +39,7 @@ from app.operations.directory.users import SentUser, UserSnapshot, find_sent_use
 from app.operations.mail.notices import notify_user
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import audit, clock
+from app.operations.store.rows import Updated
 from app.operations.store.transactions import read, transaction
 from app.rules.actor import Actor
 from app.rules.directory.permissions import has_permission
@@ -100,7 +101,7 @@ def change_client_owner(
 @transaction
 def change_resource_owner(
     actor: Actor, resource_id: str, fields: Mapping[str, Any], *, expected_version: ExpectedVersion = None
-) -> UpdatedResource:
+) -> Updated[ResourceRecord]:
     """Make another user the owner of an API and notify them. Its tokens, and the access of clients, stay.
 
     ``fields`` have the shape of ``NewOwner``. Raises InvalidInput for a user who can't create APIs, NotFound,
@@ -111,11 +112,11 @@ def change_resource_owner(
     require_fresh_user_sign_in(actor)
     owner = _find_new_owner(actor, fields, "resources:write")
     if row.owner_id == owner.id:
-        return UpdatedResource(to_resource_records([row])[0], [])
+        return Updated(to_resource_records([row])[0], [])
     _set_resource_owner(actor, row, owner)
     _notify(actor, owner, [row.name], f"apis/{resource_id}")
     db.session.refresh(row)
-    return UpdatedResource(to_resource_records([row])[0], ["owner_id"])
+    return Updated(to_resource_records([row])[0], ["owner_id"])
 
 
 def transfer_ownership(actor: Actor, user_id: str, fields: Mapping[str, Any]) -> Owned:

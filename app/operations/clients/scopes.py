@@ -18,7 +18,7 @@ from app.fast_path.compiled_query import ListQuery
 from app.models.base import is_same
 from app.models.client import Resource, Scope
 from app.operations.store import audit, clock
-from app.operations.store.rows import Page, PageRequest, count_rows, make_record, read_page
+from app.operations.store.rows import Page, PageRequest, Updated, count_rows, make_record, read_page
 from app.operations.store.transactions import OutdatedRead, count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.clients.resource_fields import ScopeText
@@ -134,7 +134,7 @@ def can_delete_scope(actor: Actor, scope: ScopeRecord) -> bool:
 @transaction
 def update_scope(
     actor: Actor, name: str, fields: Mapping[str, Any], *, expected_version: ExpectedVersion = None
-) -> tuple[ScopeRecord, list[str]]:
+) -> Updated[ScopeRecord]:
     """Change the texts of a scope. Return it with the names of the fields that changed.
 
     ``null`` removes a text. Raises InvalidInput naming every wrong field, NotFound, Forbidden,
@@ -152,7 +152,7 @@ def update_scope(
     texts = sent.model_dump(exclude_unset=True)
     values = {field: text for field, text in texts.items() if text != getattr(scope, field)}
     if not values:
-        return scope, []
+        return Updated(scope, [])
     statement = update(Scope).where(
         Scope.organization_id == actor.organization_id,
         Scope.name == name,
@@ -163,7 +163,7 @@ def update_scope(
         raise OutdatedRead(Busy("The scope is being changed by others right now. Try again."))
     before = {field: getattr(scope, field) for field in values}
     audit.record(actor, "scope.updated", "scope", name[:64], before=before, after=values)
-    return replace(scope, **values, version=scope.version + 1), list(values)
+    return Updated(replace(scope, **values, version=scope.version + 1), list(values))
 
 
 @transaction

@@ -31,7 +31,7 @@ from app.operations.sign_in.provider_metadata import clear_published, require_us
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.sign_in.usable_identities import any_user_has_usable_identity, has_linked_identities
 from app.operations.store import audit, clock, keyring
-from app.operations.store.rows import Page, PageRequest, get_row, make_record, read_page
+from app.operations.store.rows import Page, PageRequest, Updated, get_row, make_record, read_page
 from app.operations.store.transactions import (
     count_changed,
     current_unit_of_work,
@@ -255,7 +255,7 @@ def store_identity_provider(actor: Actor, values: Mapping[str, Any]) -> Identity
 
 def update_identity_provider(
     actor: Actor, provider_id: str, sent: Mapping[str, Any], *, expected_version: ExpectedVersion = None
-) -> tuple[IdentityProviderRecord, tuple[str, ...]]:
+) -> Updated[IdentityProviderRecord]:
     """Update the given fields and return the provider with the names of the changed fields.
 
     Another issuer is one whose users are others, so it is rejected as long as users have linked accounts of the old
@@ -274,7 +274,7 @@ def update_identity_provider(
 @transaction
 def _update(
     actor: Actor, provider_id: str, sent: Mapping[str, Any], expected_version: ExpectedVersion
-) -> tuple[IdentityProviderRecord, tuple[str, ...]]:
+) -> Updated[IdentityProviderRecord]:
     # Locked by its key, as where it is deleted: MariaDB may look for the row to update by another index.
     row = _get_row(actor, provider_id, hold=True)
     require_version(row.version, expected_version)
@@ -285,7 +285,7 @@ def _update(
     if "slug" in values:
         raise InvalidInput("The name in URLs can't be changed.", field="slug", code="read_only")
     if not values and secret is None:
-        return provider_record(row), ()
+        return Updated(provider_record(row), ())
     changed = (*sorted(values), *(("client_secret",) if secret is not None else ()))
     before = _audit_fields(row)
     if secret is not None:
@@ -318,7 +318,7 @@ def _update(
         before={name: before[name] for name in changed if name in before},
         after=facts,
     )
-    return provider_record(row), changed
+    return Updated(provider_record(row), changed)
 
 
 def delete_identity_provider(

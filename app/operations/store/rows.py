@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 from uuid import UUID
 
 from msgspec import Struct
@@ -46,6 +46,13 @@ class Page(Struct, Generic[T], frozen=True):
     def map(self, make: Callable[[T], U]) -> Page[U]:
         """Return the page with what ``make`` returns for each item."""
         return Page(tuple(make(item) for item in self.items), self.next_cursor_key)
+
+
+class Updated(NamedTuple, Generic[T]):
+    """A record after an update, and the names of the fields that changed."""
+
+    record: T
+    changed: Sequence[str]
 
 
 def read_page(
