@@ -150,8 +150,8 @@ class Endpoints:
         return self._declare("PUT", path, changed)
 
     def delete(self, path: str, **declared: Any) -> Callable[[View], View]:
-        """Declare a DELETE."""
-        return self._declare("DELETE", path, declared)
+        """Declare a DELETE. One that takes If-Match may conflict with others, unless it says ``errors=()``."""
+        return self._declare("DELETE", path, {"errors": (409,) if "if_match" in declared else ()} | declared)
 
     def _declare(
         self, method: str, path: str, declared: dict[str, Any], prepare: Prepare | None = None

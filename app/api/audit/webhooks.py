@@ -147,7 +147,7 @@ def update_webhook(context: ApiContext, body: Body, webhook_id: str) -> object:
     return webhooks.update_webhook(context.actor, webhook_id, body, expected_version=expected_version())
 
 
-@endpoints.delete("/webhooks/<webhook_id>", returns=Webhook, if_match=True, errors=(409,))
+@endpoints.delete("/webhooks/<webhook_id>", returns=Webhook, if_match=True)
 def delete_webhook(context: ApiContext, webhook_id: str) -> object:
     """Delete a webhook.
 

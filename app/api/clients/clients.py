@@ -184,7 +184,7 @@ def change_client_owner(context: ApiContext, body: Body, client_id: str) -> obje
     return Shown(updated.client, changed=updated.changed)
 
 
-@endpoints.delete("/clients/<client_id>", returns=DeletedClient, if_match=True, errors=(409,))
+@endpoints.delete("/clients/<client_id>", returns=DeletedClient, if_match=True)
 def delete_client(context: ApiContext, client_id: str) -> object:
     """Delete a client application.
 

@@ -186,7 +186,6 @@ def confirm_credential(context: ApiContext, client_id: str, credential_id: str) 
     query=(_CREDENTIAL_ID, _REVOKE_TOKENS),
     returns=RevokedCredentials,
     if_match=True,
-    errors=(409,),
 )
 def revoke_credentials(context: ApiContext, client_id: str) -> object:
     """Revoke the credentials of a client application.
@@ -202,7 +201,6 @@ def revoke_credentials(context: ApiContext, client_id: str) -> object:
     query=(_REVOKE_TOKENS,),
     returns=RevokedCredentials,
     if_match=True,
-    errors=(409,),
 )
 def revoke_credential(context: ApiContext, client_id: str, credential_id: str) -> object:
     """Revoke one credential.

@@ -73,7 +73,9 @@ def get_registration_token(context: ApiContext, registration_token_id: str) -> o
     return initial_access_tokens.get_registration_token(context.actor, registration_token_id)
 
 
-@endpoints.delete("/registration-tokens/<registration_token_id>", returns=RegistrationToken, if_match=True)
+@endpoints.delete(
+    "/registration-tokens/<registration_token_id>", returns=RegistrationToken, if_match=True, errors=()
+)
 def revoke_registration_token(context: ApiContext, registration_token_id: str) -> object:
     """Revoke an initial access token.
 

@@ -176,9 +176,7 @@ def change_resource_owner(context: ApiContext, body: Body, resource_id: str) -> 
     )
 
 
-@endpoints.delete(
-    "/resources/<resource_id>", query=(_CONFIRM,), returns=DeletedResource, if_match=True, errors=(409,)
-)
+@endpoints.delete("/resources/<resource_id>", query=(_CONFIRM,), returns=DeletedResource, if_match=True)
 def delete_resource(context: ApiContext, resource_id: str) -> object:
     """Delete a resource and its scopes.
 
@@ -221,9 +219,7 @@ def update_scope(context: ApiContext, body: Body, scope_name: str) -> object:
     return scopes.update_scope(context.actor, scope_name, body, expected_version=expected_version())
 
 
-@endpoints.delete(
-    "/scopes/<path:scope_name>", query=(_CONFIRM,), returns=DeletedScope, if_match=True, errors=(409,)
-)
+@endpoints.delete("/scopes/<path:scope_name>", query=(_CONFIRM,), returns=DeletedScope, if_match=True)
 def delete_scope(context: ApiContext, scope_name: str) -> object:
     """Delete a scope.
 

@@ -96,9 +96,7 @@ def get_administrator(context: ApiContext, slug: str, admin_id: str) -> object:
     return administrators.get_administrator(context.actor, slug, admin_id)
 
 
-@endpoints.delete(
-    "/organizations/<slug>/admins/<admin_id>", returns=Administrator, if_match=True, errors=(409,)
-)
+@endpoints.delete("/organizations/<slug>/admins/<admin_id>", returns=Administrator, if_match=True)
 def remove_administrator(context: ApiContext, slug: str, admin_id: str) -> object:
     """Remove an administrator.
 

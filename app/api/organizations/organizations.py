@@ -120,9 +120,7 @@ def update_organization(context: ApiContext, body: Body, slug: str) -> object:
     return organizations.update_organization(context.actor, slug, body, expected_version=expected_version())
 
 
-@endpoints.delete(
-    "/organizations/<slug>", scope="organization:delete", returns=Organization, if_match=True, errors=(409,)
-)
+@endpoints.delete("/organizations/<slug>", scope="organization:delete", returns=Organization, if_match=True)
 def delete_organization(context: ApiContext, slug: str) -> object:
     """Delete an organization.
 

@@ -77,7 +77,7 @@ def update_role(context: ApiContext, body: Body, role_id: str) -> object:
     return roles.update_role(context.actor, role_id, body, expected_version=expected_version())
 
 
-@endpoints.delete("/roles/<role_id>", returns=Role, etag=True, if_match=True, errors=(409,))
+@endpoints.delete("/roles/<role_id>", returns=Role, etag=True, if_match=True)
 def delete_role(context: ApiContext, role_id: str) -> object:
     """Delete a role.
 

@@ -254,12 +254,7 @@ def set_logo(context: ApiContext, slug: str) -> object:
 
 
 @endpoints.delete(
-    "/organizations/<slug>/logo",
-    returns=SETTINGS_SCHEMA,
-    meta=SettingsMeta,
-    etag=True,
-    if_match=True,
-    errors=(409,),
+    "/organizations/<slug>/logo", returns=SETTINGS_SCHEMA, meta=SettingsMeta, etag=True, if_match=True
 )
 def remove_logo(context: ApiContext, slug: str) -> object:
     """Remove the logo.

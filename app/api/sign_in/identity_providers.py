@@ -136,7 +136,7 @@ def update_identity_provider(context: ApiContext, body: Body, provider_id: str) 
     )
 
 
-@endpoints.delete("/identity-providers/<provider_id>", returns=IdentityProvider, if_match=True, errors=(409,))
+@endpoints.delete("/identity-providers/<provider_id>", returns=IdentityProvider, if_match=True)
 def delete_identity_provider(context: ApiContext, provider_id: str) -> object:
     """Delete an identity provider.
 

@@ -100,7 +100,9 @@ def update_group(context: ApiContext, body: Body, slug: str, group_id: str) -> o
     return groups.update_group(context.actor, slug, group_id, body, expected_version=expected_version())
 
 
-@endpoints.delete("/organizations/<slug>/groups/<group_id>", returns=Group, etag=True, if_match=True)
+@endpoints.delete(
+    "/organizations/<slug>/groups/<group_id>", returns=Group, etag=True, if_match=True, errors=()
+)
 def delete_group(context: ApiContext, slug: str, group_id: str) -> object:
     """Delete a group.
 

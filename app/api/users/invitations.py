@@ -42,7 +42,9 @@ def get_invitation(context: ApiContext, slug: str, invitation_id: str) -> object
     return invitations.get_invitation(context.actor, slug, invitation_id)
 
 
-@endpoints.delete("/organizations/<slug>/invitations/<invitation_id>", returns=Invitation, if_match=True)
+@endpoints.delete(
+    "/organizations/<slug>/invitations/<invitation_id>", returns=Invitation, if_match=True, errors=()
+)
 def revoke_invitation(context: ApiContext, slug: str, invitation_id: str) -> object:
     """Revoke an invitation."""
     return invitations.revoke_invitation(

@@ -251,7 +251,7 @@ def update_user(context: ApiContext, body: Body, user_id: str) -> object:
     return user_changes.update_user(context.actor, user_id, body, expected_version=expected_version())
 
 
-@endpoints.delete("/users/<user_id>", returns=DeletedUser, if_match=True, errors=(409,))
+@endpoints.delete("/users/<user_id>", returns=DeletedUser, if_match=True)
 def delete_user(context: ApiContext, user_id: str) -> object:
     """Delete a user.
 
