@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from msgspec import Struct
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import delete, select, update
 
 from app.config import current
 from app.extensions import db
@@ -31,7 +31,7 @@ from app.operations.sign_in.provider_metadata import clear_published, require_us
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.sign_in.usable_identities import any_user_has_usable_identity, has_linked_identities
 from app.operations.store import audit, clock, keyring
-from app.operations.store.rows import Page, PageRequest, Updated, get_row, make_record, read_page
+from app.operations.store.rows import Page, PageRequest, Updated, count_where, get_row, make_record, read_page
 from app.operations.store.transactions import (
     count_changed,
     current_unit_of_work,
@@ -226,8 +226,8 @@ def store_identity_provider(actor: Actor, values: Mapping[str, Any]) -> Identity
     """
     # Lock the organization's row first, so that a concurrent request waits here and counts this provider too.
     touch_organization(actor.organization_id)
-    existing = select(func.count()).where(IdentityProvider.organization_id == actor.organization_id)
-    if (db.session.scalar(existing) or 0) >= MAX_PROVIDERS_PER_ORGANIZATION:
+    existing = count_where(IdentityProvider.organization_id == actor.organization_id)
+    if existing >= MAX_PROVIDERS_PER_ORGANIZATION:
         message = lazy_gettext(
             "An organization can have at most %(max)s identity providers. Delete one first.",
             max=MAX_PROVIDERS_PER_ORGANIZATION,

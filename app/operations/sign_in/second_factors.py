@@ -20,7 +20,7 @@ from app.operations.directory.lookups import created_after_restore, get_unpurged
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.sign_in.passkeys import count_passkeys
 from app.operations.store import clock, keyring
-from app.operations.store.rows import has_rows
+from app.operations.store.rows import count_where, has_rows
 from app.operations.store.transactions import (
     count_changed,
     current_unit_of_work,
@@ -164,15 +164,10 @@ def decide_mfa_of_user(
 @read
 def count_recovery_codes(organization_id: str, user_id: UUID) -> int:
     """Count the user's unused recovery codes."""
-    return (
-        db.session.scalar(
-            select(func.count()).where(
-                is_of_user(RecoveryCode, organization_id, user_id),
-                RecoveryCode.used_at.is_(None),
-                created_after_restore(RecoveryCode.created_at, organization_id),
-            )
-        )
-        or 0
+    return count_where(
+        is_of_user(RecoveryCode, organization_id, user_id),
+        RecoveryCode.used_at.is_(None),
+        created_after_restore(RecoveryCode.created_at, organization_id),
     )
 
 

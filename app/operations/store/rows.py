@@ -177,6 +177,11 @@ def count_rows(statement: Select[Any], limit: int | None = None) -> int:
     return int(db.session.scalar(select(func.count()).select_from(statement.limit(limit).subquery())) or 0)
 
 
+def count_where(*conditions: ColumnElement[bool]) -> int:
+    """Count the rows that meet the conditions."""
+    return db.session.scalar(select(func.count()).where(*conditions)) or 0
+
+
 def count_query(statement: Select[Any]) -> CompiledQuery:
     """Return the query of a single number: how many rows the statement has, up to its limit."""
     return CompiledQuery(select(func.count()).select_from(statement.subquery()))
