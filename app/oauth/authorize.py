@@ -85,7 +85,8 @@ def begin() -> BaseResponse:
     except OAuthError as error:
         return error_page(error)
     apply_ui_locales(parameters.sent)
-    if request.method == "POST" and _is_from_another_site() and not parameters.repeated:
+    is_from_another_site = request.headers.get("Sec-Fetch-Site") == "cross-site"
+    if request.method == "POST" and is_from_another_site and not parameters.repeated:
         # Browsers send no cookies with another site's form; the GET that follows has them (RFC 6265bis 5.2).
         return redirect(f"{request.path}?{urlencode(parameters.sent)}", _SEE_OTHER)
     return _proceed(parameters.sent, parameters.repeated, None)
@@ -325,10 +326,6 @@ def _consent_page(
 def _url_of(client: ClientSnapshot, step: Step, token: str) -> str:
     page = _PAGES.get(step, "oauth/authorize/resume")
     return f"/organizations/{client.organization.slug}/{page}?{urlencode({'request': token})}"
-
-
-def _is_from_another_site() -> bool:
-    return request.headers.get("Sec-Fetch-Site") == "cross-site"
 
 
 def _actor(client: ClientSnapshot, session: SessionRecord | None) -> Actor:
