@@ -21,13 +21,13 @@ from app.models.base import has_key
 from app.models.identity_provider import IdentityProvider, LinkedIdentity, ProvisioningToken
 from app.operations.directory.lookups import get_organization_by_id, touch_organization
 from app.operations.directory.snapshots import OrganizationSnapshot
-from app.operations.sign_in.offered_providers import clear_offered_providers, forget_offered_providers
+from app.operations.sign_in.offered_providers import forget_offered_providers
 from app.operations.sign_in.passkeys import (
     any_user_has_passwordless_passkey,
     is_passkey_sign_in_available,
 )
 from app.operations.sign_in.pending_sign_ins import delete_pending_sign_ins_with_provider
-from app.operations.sign_in.provider_metadata import clear_published, require_usable_issuer
+from app.operations.sign_in.provider_metadata import require_usable_issuer
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.sign_in.usable_identities import any_user_has_usable_identity, has_linked_identities
 from app.operations.store import audit, clock, keyring
@@ -105,12 +105,6 @@ class IdentityProviderRecord(HasPublicId, Struct, frozen=True):
 def scim_url_of(organization: OrganizationSnapshot) -> str:
     """Return the URL below which the organization's identity providers create and change users and groups."""
     return f"{organization.base_url}/organizations/{organization.slug}/scim/v2"
-
-
-def clear_cached_providers() -> None:
-    """Clear the caches of this process."""
-    clear_offered_providers()
-    clear_published()
 
 
 def redirect_uri_of(base_url: str, organization_slug: str, provider_slug: str) -> str:
