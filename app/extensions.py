@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class OpenTransaction(Protocol):
     """The open transaction: its connection, the ORM session that joined it, and what runs once it has committed."""
 
-    commit_callbacks: list[Callable[[], None]]
+    commit_callbacks: list[Callable[[], object]]
     session: Any
 
     def connect(self) -> Connection:
@@ -48,7 +48,7 @@ def transaction_connection() -> TransactionConnection:
     return _require_transaction().use_connection()
 
 
-def on_commit(callback: Callable[[], None]) -> None:
+def on_commit(callback: Callable[[], object]) -> None:
     """Call ``callback`` once the outermost transaction has committed, and never when it was rolled back."""
     _require_transaction().commit_callbacks.append(callback)
 

@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+
 from flask import Flask
 
-from app.account import (
-    identity_providers,
-    passwords,
-    profile,
-    second_step,
-    security,
-    sessions,
-    sign_in,
-    sign_up,
-)
 from app.account.context import account
-
-__all__ = [
-    "identity_providers",
-    "passwords",
-    "profile",
-    "register",
-    "second_step",
-    "security",
-    "sessions",
-    "sign_in",
-    "sign_up",
-]
 
 
 def register(app: Flask) -> None:
-    """Register the pages under /login and /organizations/<organization>/."""
+    """Add the pages under /login and /organizations/: importing a module of this package adds its views."""
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")
     app.register_blueprint(account)

@@ -92,9 +92,10 @@ def provider_callback(organization: str, provider: str) -> Response:
 
 @account_page("/account/security/identities", "GET")
 @page_class("flow")
-def identities_page(context: AccountContext) -> Response:
+def identities_page(context: AccountContext, form: PageForm | None = None) -> Response:
     """List the accounts that the user has linked, and the providers of which they may link one."""
-    return _identities_page(context, PageForm())
+    own = list_own_identities(context.actor)
+    return context.render("account/identities.html", form=form or PageForm(), own=own)
 
 
 @account_page("/account/security/identities/link/<provider>", "POST")
@@ -117,12 +118,7 @@ def unlink_identity_action(context: AccountContext, identity_id: str) -> Respons
     with form.show_errors(Conflict):
         token = unlink_own_identity(context.actor, identity_id)
         return context.done(_LIST, "identity-removed", token=token)
-    return _identities_page(context, form)
-
-
-def _identities_page(context: AccountContext, form: PageForm) -> Response:
-    own = list_own_identities(context.actor)
-    return context.render("account/identities.html", form=form, own=own)
+    return identities_page(context, form)
 
 
 def _linked(context: AccountContext, outcome: ProviderOutcome) -> Response:

@@ -80,9 +80,7 @@ def reset_password_page(organization: str, token: str) -> Response:
     parameters = open_request(org)
     reset = find_reset(org, token)
     if reset is None:
-        raise ResetEnded(
-            "This link has expired, was already used, or was replaced by a newer one. Request a new link."
-        )
+        raise ResetEnded
     form = ResetPasswordForm()
     form.password.description = password_help(org)
     if form.validate_on_submit():

@@ -34,9 +34,19 @@ _CODES = "/security/recovery-codes"
 
 
 @account_page("/account/security", "GET")
-def security_page(context: AccountContext) -> Response:
+def security_page(context: AccountContext, form: PageForm | None = None) -> Response:
     """Show what protects the account, with a link to change each of it."""
-    return _security_page(context, PageForm())
+    has_providers = bool(list_offered_providers(context.organization))
+    return context.render(
+        "account/security.html",
+        form=form or PageForm(),
+        user=context.user,
+        can_set_password=is_password_recovery_offered(context.organization),
+        own=factor_enrollment.own_factors(context.actor),
+        passkeys=len(list_passkeys(context.actor)),
+        can_add_passkey=can_register_passkey(context.actor),
+        identities=list_own_identities(context.actor) if has_providers else None,
+    )
 
 
 @account_page("/account/security/app", "GET", "POST")
@@ -87,23 +97,9 @@ def recovery_codes_page(context: AccountContext) -> Response:
         with form.show_errors(Conflict):
             codes = factor_enrollment.regenerate_recovery_codes(context.actor)
             return context.done(_CODES, "codes-replaced", kind="recovery_codes", codes=codes)
-        return _security_page(context, form)
+        return security_page(context, form)
     own = factor_enrollment.own_factors(context.actor)
     return context.render("account/recovery_codes.html", form=form, own=own)
-
-
-def _security_page(context: AccountContext, form: PageForm) -> Response:
-    has_providers = bool(list_offered_providers(context.organization))
-    return context.render(
-        "account/security.html",
-        form=form,
-        user=context.user,
-        can_set_password=is_password_recovery_offered(context.organization),
-        own=factor_enrollment.own_factors(context.actor),
-        passkeys=len(list_passkeys(context.actor)),
-        can_add_passkey=can_register_passkey(context.actor),
-        identities=list_own_identities(context.actor) if has_providers else None,
-    )
 
 
 def _added(

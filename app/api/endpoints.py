@@ -15,7 +15,7 @@ from flask import Blueprint, Response
 from msgspec import Struct, field
 
 from app.operations.store.idempotency import IdempotentResult
-from app.operations.store.rows import DEFAULT_LIMIT, MAX_LIMIT, Page, slice_page
+from app.operations.store.rows import DEFAULT_LIMIT, MAX_LIMIT, Page, Updated, slice_page
 from app.rules.filters import Filter, Filters
 from app.rules.shapes import Shape
 from app.web.bearer import ACTING, ApiContext, receive_call
@@ -101,13 +101,17 @@ class Shown(Struct, frozen=True):
 class Endpoints:
     """The endpoints of one tag of the OpenAPI document.
 
+    ``family`` names their scopes, where an endpoint declares none: a GET needs ``<family>:read``, any other method
+    ``<family>:write``.
+
     A view gets the body, if the endpoint has one, and returns what ``returns`` represents: a record, a list, ``Shown``,
-    or a mapping that is JSON already. The response has the ETag of its version. A view may also return an
+    ``Updated``, or a mapping that is JSON already. The response has the ETag of its version. A view may also return an
     IdempotentResult or a whole response.
     """
 
-    def __init__(self, tag: str) -> None:
+    def __init__(self, tag: str, family: str = "") -> None:
         self.tag = tag
+        self.family = family
 
     def get(self, path: str, **declared: Any) -> Callable[[View], View]:
         """Declare a GET. Its response has an ETag, unless it is streamed."""
@@ -141,27 +145,23 @@ class Endpoints:
         return self._declare("POST", path, {"status": status, "etag": status == 201} | declared, prepare)
 
     def put(self, path: str, **declared: Any) -> Callable[[View], View]:
-        """Declare a PUT, which changes an object and reports the changed fields."""
-        changed = {"reports_changes": True, "etag": True, "if_match": True} | declared
+        """Declare a PUT, which changes an object and reports the changed fields. The change may conflict: 409."""
+        changed = {"reports_changes": True, "etag": True, "if_match": True, "errors": (409,)} | declared
         return self._declare("PUT", path, changed)
 
     def delete(self, path: str, **declared: Any) -> Callable[[View], View]:
-        """Declare a DELETE."""
-        return self._declare("DELETE", path, declared)
+        """Declare a DELETE. One that takes If-Match may conflict with others, unless it says ``errors=()``."""
+        return self._declare("DELETE", path, {"errors": (409,) if "if_match" in declared else ()} | declared)
 
     def _declare(
         self, method: str, path: str, declared: dict[str, Any], prepare: Prepare | None = None
     ) -> Callable[[View], View]:
         def decorate(view: View) -> View:
-            names_organization = declared.pop("names_organization", "<slug>" not in path)
-            endpoint = Endpoint(
-                method=method,
-                path=path,
-                tag=self.tag,
-                view=view,
-                names_organization=names_organization,
-                **declared,
-            )
+            derived: dict[str, Any] = {
+                "scope": f"{self.family}:{'read' if method == 'GET' else 'write'}",
+                "names_organization": "<slug>" not in path,
+            }
+            endpoint = Endpoint(method=method, path=path, tag=self.tag, view=view, **(derived | declared))
             responding = _responding(endpoint, prepare)
             add_endpoint(endpoint, api, responding)
             return responding
@@ -201,6 +201,8 @@ def _responding(endpoint: Endpoint, prepare: Prepare | None) -> Callable[..., Re
 def _result(endpoint: Endpoint, context: ApiContext, returned: Any) -> IdempotentResult:
     if isinstance(returned, IdempotentResult):
         return returned
+    if isinstance(returned, Updated):
+        returned = Shown(returned.record, changed=returned.changed)
     shown = returned if isinstance(returned, Shown) else Shown(returned)
     data = _to_json(endpoint.returns, context, shown)
     meta = {**shown.meta}

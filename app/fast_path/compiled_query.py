@@ -26,7 +26,7 @@ from sqlalchemy.engine import Connection, Dialect, Engine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import PoolProxiedConnection
-from sqlalchemy.sql import ClauseElement, Executable, Insert
+from sqlalchemy.sql import ClauseElement, Delete, Executable, Insert, Select
 from sqlalchemy.types import Boolean, Integer, LargeBinary, String, TypeEngine
 
 from app import metrics
@@ -154,6 +154,36 @@ class CompiledQuery:
         if self._is_fenced:
             FENCE.require(compiled.sql)
         return compiled
+
+
+class ListQuery:
+    """A statement about the rows with one of several values of a column, compiled for each ``size_of_list``."""
+
+    def __init__(self, statement: Select[*tuple[Any, ...]] | Delete, column: Any) -> None:
+        self._statement, self._column = statement, column
+        self._queries: dict[int, CompiledQuery] = {}
+
+    def rows(self, listed: Sequence[Any], **values: Any) -> Sequence[Any]:
+        """Return every row with one of the listed values, as ``CompiledQuery.rows`` does."""
+        return self._query(listed).rows(**self._values(listed), **values)
+
+    def write(self, listed: Sequence[Any], **values: Any) -> int:
+        """Write the rows with one of the listed values, as ``CompiledQuery.write`` does."""
+        return self._query(listed).write(**self._values(listed), **values)
+
+    def write_later(self, listed: Sequence[Any], **values: Any) -> None:
+        """Write the rows with one of the listed values, as ``CompiledQuery.write_later`` does."""
+        self._query(listed).write_later(**self._values(listed), **values)
+
+    def _query(self, listed: Sequence[Any]) -> CompiledQuery:
+        size = size_of_list(listed)
+        if size not in self._queries:
+            is_listed = self._column.in_(list_parameters("listed", self._column, size))
+            self._queries[size] = CompiledQuery(self._statement.where(is_listed))
+        return self._queries[size]
+
+    def _values(self, listed: Sequence[Any]) -> dict[str, Any]:
+        return list_values("listed", listed, size_of_list(listed))
 
 
 class _Compiled:

@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-from app.models import (
-    audit,
-    client,
-    grant,
-    identity_provider,
-    organization,
-    second_factor,
-    session,
-    token,
-    user,
-)
+import importlib
+import pkgutil
+
 from app.models.base import Base
 
-__all__ = [
-    "Base",
-    "audit",
-    "client",
-    "grant",
-    "identity_provider",
-    "organization",
-    "second_factor",
-    "session",
-    "token",
-    "user",
-]
+__all__ = ["Base"]
+
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")

@@ -60,7 +60,7 @@ class Identifier(TypeDecorator[str]):
 
     def load_dialect_impl(self, dialect: Dialect) -> Any:
         return dialect.type_descriptor(
-            mysql.VARBINARY(self.length) if _is_mysql(dialect) else LargeBinary(self.length)
+            mysql.VARBINARY(self.length) if dialect.name in _MYSQL else LargeBinary(self.length)
         )
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> bytes | None:
@@ -187,7 +187,3 @@ def within_organization(table: str, column: str, target: str) -> ForeignKeyConst
         [f"{target}.organization_id", f"{target}.id"],
         name=f"fk_{table}_{column}",
     )
-
-
-def _is_mysql(dialect: Dialect) -> bool:
-    return dialect.name in {"mysql", "mariadb"}

@@ -85,7 +85,8 @@ def begin() -> BaseResponse:
     except OAuthError as error:
         return error_page(error)
     apply_ui_locales(parameters.sent)
-    if request.method == "POST" and _is_from_another_site() and not parameters.repeated:
+    is_from_another_site = request.headers.get("Sec-Fetch-Site") == "cross-site"
+    if request.method == "POST" and is_from_another_site and not parameters.repeated:
         # Browsers send no cookies with another site's form; the GET that follows has them (RFC 6265bis 5.2).
         return redirect(f"{request.path}?{urlencode(parameters.sent)}", _SEE_OTHER)
     return _proceed(parameters.sent, parameters.repeated, None)
@@ -216,7 +217,8 @@ def _answer(
         actor = _actor(client, session)
         if decision == "deny" and stored is not None:
             authorization_requests.deny_request(actor, client, stored)
-            return _deny(grant, asked)
+            denied = server.create_authorization_response(asked, grant_user=None, grant=grant)
+            return _to_flask(checked_response(denied))
         response = _take_step(grant, asked, actor, stored, token, decision)
         if stored is None:
             record_success(asked.protocol, client, response.status_code)
@@ -247,12 +249,6 @@ def _consent_grant(asked: AuthorizationRequest) -> Any:
             # Authlib found no registered redirect URI: say what is wrong with it, on a page.
             AuthorizationCodeGrant.validate_authorization_redirect_uri(asked, asked.client)
         raise refusal_of(error, asked) from None
-
-
-def _deny(grant: Any, asked: AuthorizationRequest) -> BaseResponse:
-    return _to_flask(
-        checked_response(server.create_authorization_response(asked, grant_user=None, grant=grant))
-    )
 
 
 def _to_flask(response: ProtocolResponse | BaseResponse) -> BaseResponse:
@@ -330,10 +326,6 @@ def _consent_page(
 def _url_of(client: ClientSnapshot, step: Step, token: str) -> str:
     page = _PAGES.get(step, "oauth/authorize/resume")
     return f"/organizations/{client.organization.slug}/{page}?{urlencode({'request': token})}"
-
-
-def _is_from_another_site() -> bool:
-    return request.headers.get("Sec-Fetch-Site") == "cross-site"
 
 
 def _actor(client: ClientSnapshot, session: SessionRecord | None) -> Actor:

@@ -25,6 +25,7 @@ from app.operations.tokens.introspection import ActiveToken
 from app.operations.tokens.revocation import RevocableToken
 from app.rules.clients.client_types import AUTH_METHODS, NONE
 from app.rules.errors import DomainError, OAuthError
+from app.rules.languages.translation import lazy_gettext
 
 # The media type of a signed response (RFC 9701 section 4).
 SIGNED = "application/token-introspection+jwt"
@@ -35,9 +36,7 @@ class NotForCaller(OAuthError):
 
     status = 200
     code = "inactive"
-
-    def __init__(self) -> None:
-        super().__init__("The token is not active.")
+    default_description = lazy_gettext("The token is not active.")
 
 
 class IntrospectedToken(TokenMixin):

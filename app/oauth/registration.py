@@ -17,6 +17,7 @@ from app.oauth.protocol_response import REALM, ProtocolResponse, error_response
 from app.oauth.request_parsing import ParsedJsonRequest, require_https
 from app.oauth.server import checked_response, server
 from app.operations.clients import dynamic_registration
+from app.operations.clients.clients import delete_client
 from app.operations.clients.dynamic_registration import Registration, RegistrationPermit
 from app.operations.directory import lookups
 from app.operations.store.transactions import read, transaction
@@ -162,7 +163,7 @@ class ConfigurationEndpoint(rfc7592.ClientConfigurationEndpoint):
 
     def delete_client(self, client: RegisteredClient, request: RegistrationRequest) -> None:
         """Delete the client."""
-        dynamic_registration.delete_registration(client.registrar, client.client_id)
+        delete_client(client.registrar, client.client_id)
 
 
 server.register_endpoint(RegistrationEndpoint(claims_classes=[MetadataClaims]))

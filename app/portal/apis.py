@@ -14,7 +14,6 @@ from wtforms import (
     Form,
     RadioField,
     SelectChoice,
-    SelectField,
     StringField,
     TextAreaField,
 )
@@ -64,6 +63,7 @@ from app.web.forms import (
     RowsField,
     TypedConfirmationForm,
     VersionField,
+    select_field,
 )
 from app.web.languages import gettext, lazy_gettext
 
@@ -107,13 +107,12 @@ class ApiForm(PageForm):
     )
     scopes = RowsField(ScopeRow, lazy_gettext("Scopes"), max_rows=MAX_SCOPES + _EMPTY_ROWS)
     confirmed = BooleanField(lazy_gettext("Remove the missing scopes from the clients that have them"))
-    access_token_format = SelectField(
+    access_token_format = select_field(
         lazy_gettext("Access token format"),
         choices={
             "": lazy_gettext("Default of the client or organization"),
             **{name: name for name in TOKEN_FORMATS},
         },
-        validate_choice=False,
         description=lazy_gettext(
             "Opaque tokens can be revoked instantly. Your API checks them by introspection. JWTs stay valid"
             " until they expire. Your API verifies them itself."

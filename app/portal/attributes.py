@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from wtforms import BooleanField, SelectField, StringField, SubmitField
+from wtforms import BooleanField, StringField, SubmitField
 from wtforms.validators import InputRequired, Length
 
 from app.operations.organizations.settings import SettingsRecord, get_settings, update_settings
@@ -23,7 +23,8 @@ from app.web.forms import (
     attribute_data,
     attribute_fields,
     attribute_values,
-    plain_text_field,
+    name_field,
+    select_field,
     with_attributes,
 )
 from app.web.languages import gettext, lazy_gettext, translate
@@ -35,28 +36,22 @@ class AttributeForm(PageForm):
     """The definition of an attribute."""
 
     version = VersionField()
-    name = plain_text_field(
-        lazy_gettext("Name"),
-        max_length=100,
-        required=True,
-        description=lazy_gettext("Shown on the page of a user and in their account."),
-    )
+    name = name_field(lazy_gettext("Shown on the page of a user and in their account."))
     key = StringField(
         lazy_gettext("Key"),
         [InputRequired(), Length(max=40)],
         description=lazy_gettext("Used by the API, such as cost_center. You can't change it later."),
         render_kw=CODE,
     )
-    type = SelectField(lazy_gettext("Type"), choices=ATTRIBUTE_TYPES, validate_choice=False)
+    type = select_field(lazy_gettext("Type"), choices=ATTRIBUTE_TYPES)
     choices = StringListField(
         lazy_gettext("Allowed values"),
         description=lazy_gettext("For texts and lists, one per line. Leave empty to allow any."),
         render_kw={"rows": 3, "spellcheck": "false"},
     )
-    editable_by = SelectField(
+    editable_by = select_field(
         lazy_gettext("Who can edit it"),
         choices=ATTRIBUTE_EDITORS,
-        validate_choice=False,
         description=lazy_gettext(
             "Don’t let apps decide about permissions by an attribute that users can edit."
         ),

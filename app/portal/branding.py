@@ -38,9 +38,10 @@ allow_large_form("logo_upload", branding.MAX_LOGO_BYTES, branding.require_logo_p
 
 
 @portal_page("/settings/branding/logo", "GET")
-def logo_page(context: PortalContext) -> PageResponse:
+def logo_page(context: PortalContext, form: LogoForm | None = None) -> PageResponse:
     """Show the logo, with the form to replace it."""
-    return _page(context, LogoForm())
+    logo = get_settings(context.actor, context.organization.slug).document["branding"]["logo"]
+    return context.render("portal/settings/logo.html", form=form or LogoForm(), logo=logo)
 
 
 @portal_page("/settings/branding/logo", "POST")
@@ -50,11 +51,11 @@ def logo_upload(context: PortalContext) -> PageResponse:
     branding.require_logo_permission(context.actor, slug)
     form = LogoForm()
     if not form.validate_on_submit():
-        return _page(context, form)
+        return logo_page(context, form)
     with form.show_errors(InvalidInput, Conflict):
         content = form.logo.data.stream.read(branding.MAX_LOGO_BYTES + 1)
         return _done(context, branding.set_logo(context.actor, slug, content))
-    return _page(context, form)
+    return logo_page(context, form)
 
 
 @portal_page("/settings/branding/logo/remove", "POST")
@@ -63,7 +64,7 @@ def logo_remove(context: PortalContext) -> PageResponse:
     form = LogoForm()
     with form.show_errors(Conflict):
         return _done(context, branding.remove_logo(context.actor, context.organization.slug))
-    return _page(context, form)
+    return logo_page(context, form)
 
 
 @portal.get("/portal/theme/<color>.css")
@@ -88,8 +89,3 @@ def theme(color: str) -> Response:
 
 def _done(context: PortalContext, saved: UpdatedSettings) -> PageResponse:
     return context.done(_PAGE, "saved" if saved.changed else "unchanged")
-
-
-def _page(context: PortalContext, form: LogoForm) -> PageResponse:
-    view = get_settings(context.actor, context.organization.slug)
-    return context.render("portal/settings/logo.html", form=form, logo=view.document["branding"]["logo"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flask import request
-from wtforms import Form, SelectField, SelectMultipleField, StringField
+from wtforms import Form, SelectMultipleField, StringField
 from wtforms.validators import Length
 from wtforms.widgets import CheckboxInput, ListWidget
 
@@ -32,7 +32,7 @@ from app.rules.clients.app_claims import (
 )
 from app.rules.directory.attributes import attributes_of
 from app.rules.errors import Conflict, InvalidInput
-from app.web.forms import CODE, NO_AUTOCOMPLETE, PageForm, RowsField, VersionField
+from app.web.forms import CODE, NO_AUTOCOMPLETE, PageForm, RowsField, VersionField, select_field
 from app.web.languages import gettext, lazy_gettext
 
 _EMPTY_ROWS = 2
@@ -61,7 +61,7 @@ class MappingRow(Form):
     """One row of the table of claims; the rules check it together with the others."""
 
     claim = StringField(lazy_gettext("Claim"), render_kw={**CODE, "maxlength": 100})
-    source = SelectField(lazy_gettext("Source"), validate_choice=False)
+    source = select_field(lazy_gettext("Source"))
     targets = SelectMultipleField(
         lazy_gettext("Targets"),
         choices=CLAIM_TARGETS,
@@ -92,11 +92,11 @@ class ClaimsForm(ClientForm):
 class AssignmentForm(PageForm):
     """Gives a user or a group a role."""
 
-    role = SelectField(lazy_gettext("Role"), validate_choice=False)
+    role = select_field(lazy_gettext("Role"))
     email = StringField(
         lazy_gettext("Email address or ID of the user"), [Length(max=254)], render_kw=NO_AUTOCOMPLETE
     )
-    group_id = SelectField(lazy_gettext("Or a group"), validate_choice=False)
+    group_id = select_field(lazy_gettext("Or a group"))
 
     def values(self) -> dict[str, Any]:
         """Return the fields as the operation takes them."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from wtforms import BooleanField, SelectChoice, SelectField, SubmitField, TextAreaField, URLField
+from wtforms import BooleanField, SelectChoice, SubmitField, TextAreaField, URLField
 from wtforms.validators import InputRequired, Length
 
 from app.operations.clients.client_permissions import grantable_permissions
@@ -29,7 +29,8 @@ from app.web.forms import (
     PageForm,
     StringListField,
     VersionField,
-    plain_text_field,
+    name_field,
+    select_field,
 )
 from app.web.languages import gettext, lazy_gettext, translate
 
@@ -123,12 +124,7 @@ class ScopesForm(PageForm):
 class RegistrationForm(ScopesForm):
     """The second page of a registration."""
 
-    name = plain_text_field(
-        lazy_gettext("Name"),
-        max_length=100,
-        required=True,
-        description=lazy_gettext("Shown to users when they sign in."),
-    )
+    name = name_field(lazy_gettext("Shown to users when they sign in."))
     redirect_uris = StringListField(
         lazy_gettext("Redirect URIs"), [InputRequired()], render_kw={**_LINES, "rows": 4}
     )
@@ -192,10 +188,9 @@ class AccessForm(ClientForm, ScopesForm):
         lazy_gettext("Optional scopes"),
         description=lazy_gettext("Scopes that users can decline on the consent page."),
     )
-    approval = SelectField(
+    approval = select_field(
         lazy_gettext("Approval"),
         choices=APPROVALS,
-        validate_choice=False,
         description=lazy_gettext(
             "All requests of a blocked client are rejected, and its tokens are revoked. Pre-approval requires"
             " a reviewed client with a secret."
@@ -224,12 +219,7 @@ class AccessForm(ClientForm, ScopesForm):
 class DetailsForm(ClientForm):
     """The page Details; trust is only shown to actors who decide it, and only sent if it was shown."""
 
-    name = plain_text_field(
-        lazy_gettext("Name"),
-        max_length=100,
-        required=True,
-        description=lazy_gettext("Shown to users when they sign in."),
-    )
+    name = name_field(lazy_gettext("Shown to users when they sign in."))
     description = TextAreaField(
         lazy_gettext("Description"),
         [Length(max=1000)],
@@ -240,10 +230,9 @@ class DetailsForm(ClientForm):
         lazy_gettext("Active"),
         description=lazy_gettext("All requests of an inactive client are rejected. Its data stays as it is."),
     )
-    trust = SelectField(
+    trust = select_field(
         lazy_gettext("Trust"),
         choices=TRUST_LEVELS,
-        validate_choice=False,
         description=lazy_gettext(
             "First-party clients can skip the consent page if the organization's settings allow it."
         ),
@@ -289,28 +278,25 @@ class AdvancedForm(ClientForm):
     grant_types = CheckboxListField(
         lazy_gettext("Grant types"), description=lazy_gettext("How the client can get tokens.")
     )
-    token_endpoint_auth_method = SelectField(lazy_gettext("Client authentication"), validate_choice=False)
-    access_token_format = SelectField(
+    token_endpoint_auth_method = select_field(lazy_gettext("Client authentication"))
+    access_token_format = select_field(
         lazy_gettext("Access token format"),
         choices={**_DEFAULT, **{name: name for name in client_types.TOKEN_FORMATS}},
-        validate_choice=False,
         description=lazy_gettext(
             "Opaque tokens can be revoked instantly. APIs verify JWTs themselves and accept them until"
             " they expire."
         ),
     )
-    id_token_signed_response_alg = SelectField(
+    id_token_signed_response_alg = select_field(
         lazy_gettext("ID token signing algorithm"),
         choices={**_DEFAULT, **{name: name for name in client_types.SIGNING_ALGORITHMS}},
-        validate_choice=False,
     )
-    id_token_claims = SelectField(
+    id_token_claims = select_field(
         lazy_gettext("ID token claims"),
         choices={
             "full": lazy_gettext("Name and email, for the scopes profile and email"),
             "minimal": lazy_gettext("None, only in userinfo"),
         },
-        validate_choice=False,
     )
     jwks = JwksField(
         lazy_gettext("Public keys (JWKS)"),
@@ -326,13 +312,12 @@ class AdvancedForm(ClientForm):
         ),
         render_kw=NO_AUTOCOMPLETE,
     )
-    security_profile = SelectField(
+    security_profile = select_field(
         lazy_gettext("Security profile"),
         choices={
             "": lazy_gettext("None"),
             **{name: SECURITY_PROFILES[name] for name in client_types.SECURITY_PROFILES},
         },
-        validate_choice=False,
         description=lazy_gettext(
             "FAPI 2.0 requires private_key_jwt, pushed authorization requests (PAR), DPoP with a nonce, a"
             " PS256, ES256 or EdDSA signature, and https redirect URIs. A client that doesn't support all of this stops"
@@ -357,10 +342,9 @@ class AdvancedForm(ClientForm):
         lazy_gettext("Require pushed authorization requests (PAR)"),
         description=lazy_gettext("Authorization requests that weren't pushed first are rejected."),
     )
-    token_exchange = SelectField(
+    token_exchange = select_field(
         lazy_gettext("Token exchange"),
         choices={"": lazy_gettext("None"), **TOKEN_EXCHANGE},
-        validate_choice=False,
         description=lazy_gettext(
             "Lets the client exchange a user's token for a token of another API. Delegation names the client"
             " in the new token, impersonation doesn't."

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from flask import redirect, request
-from wtforms import BooleanField, HiddenField, RadioField, SelectChoice, SelectField
+from wtforms import BooleanField, HiddenField, SelectChoice
 
 from app.operations.clients import rotations
 from app.operations.clients.client_records import ClientRecord
@@ -24,7 +24,7 @@ from app.operations.clients.rotations import get_rotation
 from app.portal.clients import client_page
 from app.portal.context import Confirmation, PageResponse, PortalContext, portal_page
 from app.rules.errors import Conflict, InvalidInput
-from app.web.forms import PageForm, plain_text_field
+from app.web.forms import PageForm, plain_text_field, radio_field, select_field
 from app.web.languages import ago, duration, gettext, html_gettext, lazy_gettext, number, translate
 
 _EXTENSIONS: dict[int, str] = {
@@ -46,7 +46,7 @@ class NewSecretForm(PageForm):
         max_length=100,
         description=lazy_gettext("Helps you tell secrets apart. Leave empty to use the current month."),
     )
-    others = RadioField(lazy_gettext("Existing secrets"), default="keep", validate_choice=False)
+    others = radio_field(lazy_gettext("Existing secrets"), default="keep")
     revoke_tokens = BooleanField(
         lazy_gettext("Revoke tokens issued with the old secrets when they expire"),
         description=lazy_gettext(
@@ -64,11 +64,10 @@ class RevokeSecretForm(PageForm):
 class RotationForm(PageForm):
     """Changes when the old secrets of a rotation expire; 0 seconds is now."""
 
-    expires_in_seconds = SelectField(
+    expires_in_seconds = select_field(
         lazy_gettext("New expiry"),
         choices={str(seconds): label for seconds, label in _EXTENSIONS.items()},
         default="86400",
-        validate_choice=False,
         description=lazy_gettext("Counted from the time you save."),
     )
     revoke_tokens = BooleanField(lazy_gettext("Revoke tokens issued with the old secret when it expires"))
@@ -244,32 +243,8 @@ def revoke(context: PortalContext, client_id: str, credential_id: str) -> PageRe
 
 
 @portal_page(f"{_CREDENTIALS}/rotation", "GET")
-def rotation(context: PortalContext, client_id: str) -> PageResponse:
+def rotation(context: PortalContext, client_id: str, form: RotationForm | None = None) -> PageResponse:
     """Show the new and the old secrets of a rotation, and whether the old ones are still used."""
-    return _rotation_page(context, client_id)
-
-
-@portal_page(f"{_CREDENTIALS}/rotation/update", "POST")
-def update_rotation(context: PortalContext, client_id: str) -> PageResponse:
-    """Change when the old secrets expire, or end the rotation now."""
-    form = RotationForm()
-    with form.show_errors(InvalidInput):
-        updated = rotations.update_rotation(context.actor, client_id, form.values())
-        if updated.is_under_way:
-            return context.done(f"/clients/{client_id}/credentials/rotation", "rotation-updated")
-        return context.done(f"/clients/{client_id}/credentials", "rotation-finished")
-    return _rotation_page(context, client_id, form)
-
-
-@portal_page(f"{_CREDENTIALS}/rotation/cancel", "POST")
-def cancel_rotation(context: PortalContext, client_id: str) -> PageResponse:
-    """Keep the old secrets, and revoke the new one if that is checked."""
-    form = CancelRotationForm()
-    rotations.cancel_rotation(context.actor, client_id, revoke_new=form.revoke_new.data)
-    return context.done(f"/clients/{client_id}/credentials", "rotation-cancelled")
-
-
-def _rotation_page(context: PortalContext, client_id: str, form: RotationForm | None = None) -> PageResponse:
     found = get_rotation(context.actor, client_id)
     ledger = get_client_credentials(context.actor, client_id)
     client_url = _url(context, ledger.client)
@@ -286,6 +261,26 @@ def _rotation_page(context: PortalContext, client_id: str, form: RotationForm | 
         rotation=found,
         may_change=ledger.may_change,
     )
+
+
+@portal_page(f"{_CREDENTIALS}/rotation/update", "POST")
+def update_rotation(context: PortalContext, client_id: str) -> PageResponse:
+    """Change when the old secrets expire, or end the rotation now."""
+    form = RotationForm()
+    with form.show_errors(InvalidInput):
+        updated = rotations.update_rotation(context.actor, client_id, form.values())
+        if updated.is_under_way:
+            return context.done(f"/clients/{client_id}/credentials/rotation", "rotation-updated")
+        return context.done(f"/clients/{client_id}/credentials", "rotation-finished")
+    return rotation(context, client_id, form)
+
+
+@portal_page(f"{_CREDENTIALS}/rotation/cancel", "POST")
+def cancel_rotation(context: PortalContext, client_id: str) -> PageResponse:
+    """Keep the old secrets, and revoke the new one if that is checked."""
+    form = CancelRotationForm()
+    rotations.cancel_rotation(context.actor, client_id, revoke_new=form.revoke_new.data)
+    return context.done(f"/clients/{client_id}/credentials", "rotation-cancelled")
 
 
 def _show_secret(

@@ -28,6 +28,7 @@ from app.web.forms import (
     PageForm,
     StringListField,
     VersionField,
+    name_field,
     plain_text_field,
 )
 from app.web.languages import counted, gettext, lazy_gettext
@@ -37,12 +38,7 @@ class GroupForm(PageForm):
     """A group's name and description, and which groups at identity providers it follows."""
 
     version = VersionField()
-    name = plain_text_field(
-        lazy_gettext("Name"),
-        max_length=100,
-        required=True,
-        description=lazy_gettext("Apps receive this name."),
-    )
+    name = name_field(lazy_gettext("Apps receive this name."))
     description = plain_text_field(lazy_gettext("Description"), max_length=500)
 
     def values(self) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from app.operations.store.rows import PageRequest
 from app.portal.context import Confirmation, PageResponse, PortalContext, portal_page
 from app.rules.errors import Conflict, InvalidInput, NotFound
 from app.rules.sign_in.identity_providers import DEFAULT_GROUPS_CLAIM, DEFAULT_SCOPES, DISABLED, ENABLED
-from app.web.forms import CODE, PageForm, StringListField, VersionField, plain_text_field
+from app.web.forms import CODE, PageForm, StringListField, VersionField, name_field
 from app.web.languages import gettext, lazy_gettext
 
 _PLACEHOLDER = "NAME"
@@ -40,12 +40,7 @@ class IdentityProviderForm(PageForm):
     """An identity provider. The name in URLs is only in the form of a new one."""
 
     version = VersionField()
-    name = plain_text_field(
-        lazy_gettext("Name"),
-        max_length=60,
-        required=True,
-        description=lazy_gettext("Shown on the sign-in button: “Continue with Google”."),
-    )
+    name = name_field(lazy_gettext("Shown on the sign-in button: “Continue with Google”."), max_length=60)
     slug = StringField(
         lazy_gettext("Name in URLs"),
         [InputRequired(), Length(max=40)],
@@ -165,9 +160,29 @@ def identity_provider_new(context: PortalContext) -> PageResponse:
 
 
 @portal_page("/identity-providers/<provider_id>", "GET")
-def identity_provider_page(context: PortalContext, provider_id: str) -> PageResponse:
+def identity_provider_page(
+    context: PortalContext, provider_id: str, error: Conflict | None = None
+) -> BaseResponse:
     """Show one identity provider."""
-    return _provider_page(context, provider_id)
+    provider = get_identity_provider(context.actor, provider_id)
+    failure = None
+    if context.actor.has_permission("audit:read"):
+        # A failure from before the last change may be mended.
+        filters = {
+            "action": "identity_provider.failed",
+            "target": provider.public_id,
+            "since": provider.updated_at.isoformat(),
+        }
+        page = list_audit_events(context.actor, PageRequest(limit=1), filters=filters)
+        failure = page.items[0] if page.items else None
+    return context.render(
+        "portal/identity_providers/show.html",
+        provider=provider,
+        failure=failure,
+        tokens=list_provisioning_tokens(context.actor, provider_id),
+        max_tokens=MAX_TOKENS_PER_PROVIDER,
+        error=error,
+    )
 
 
 @portal_page("/identity-providers/<provider_id>/provisioning-tokens", "GET", "POST")
@@ -184,7 +199,7 @@ def provisioning_token_new(context: PortalContext, provider_id: str) -> PageResp
     try:
         made = create_provisioning_token(context.actor, provider_id)
     except Conflict as error:
-        return _provider_page(context, provider_id, error)
+        return identity_provider_page(context, provider_id, error)
     return context.done(path, kind="provisioning_token", name=provider.name, secret=made.token)
 
 
@@ -215,28 +230,6 @@ def provisioning_token_delete(
         lambda: delete_provisioning_token(context.actor, provider_id, provisioning_token_id),
         f"/identity-providers/{provider.public_id}",
         "provisioning-token-deleted",
-    )
-
-
-def _provider_page(context: PortalContext, provider_id: str, error: Conflict | None = None) -> BaseResponse:
-    provider = get_identity_provider(context.actor, provider_id)
-    failure = None
-    if context.actor.has_permission("audit:read"):
-        # A failure from before the last change may be mended.
-        filters = {
-            "action": "identity_provider.failed",
-            "target": provider.public_id,
-            "since": provider.updated_at.isoformat(),
-        }
-        page = list_audit_events(context.actor, PageRequest(limit=1), filters=filters)
-        failure = page.items[0] if page.items else None
-    return context.render(
-        "portal/identity_providers/show.html",
-        provider=provider,
-        failure=failure,
-        tokens=list_provisioning_tokens(context.actor, provider_id),
-        max_tokens=MAX_TOKENS_PER_PROVIDER,
-        error=error,
     )
 
 

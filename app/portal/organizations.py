@@ -21,7 +21,14 @@ from app.operations.sign_in.reauthentication import require_fresh_sign_in
 from app.portal.context import Confirmation, PageResponse, PortalContext, Undo, portal_page, search_query
 from app.rules.errors import Conflict, InvalidInput, NotFound
 from app.rules.organizations.organizations import ROOT_SLUG
-from app.web.forms import NO_AUTOCOMPLETE, EmailField, PageForm, TypedConfirmationForm, plain_text_field
+from app.web.forms import (
+    NO_AUTOCOMPLETE,
+    EmailField,
+    PageForm,
+    TypedConfirmationForm,
+    name_field,
+    plain_text_field,
+)
 from app.web.languages import counted, gettext, lazy_gettext
 
 _STATUSES = {
@@ -34,12 +41,7 @@ _STATUSES = {
 class OrganizationForm(PageForm):
     """Creates an organization, and invites its first administrator."""
 
-    name = plain_text_field(
-        lazy_gettext("Name"),
-        max_length=100,
-        required=True,
-        description=lazy_gettext("Shown to users on the sign-in page."),
-    )
+    name = name_field(lazy_gettext("Shown to users on the sign-in page."))
     id = StringField(
         lazy_gettext("ID"),
         [Length(max=40)],

@@ -83,7 +83,7 @@ def api_owner(context: PortalContext, api_id: str) -> PageResponse:
             updated = change_resource_owner(
                 actor, api_id, identified_by(form.email.data), expected_version=form.version.data
             )
-            still_sees = actor.has_permission("resources:read", owner_id=updated.resource.owner_id)
+            still_sees = actor.has_permission("resources:read", owner_id=updated.record.owner_id)
             page = f"/apis/{api_id}" if still_sees else "/apis"
             return context.done(page, "owner-changed" if updated.changed else "unchanged")
     parents = (gettext("APIs and scopes"), "/apis"), (api.name, f"/apis/{api_id}")

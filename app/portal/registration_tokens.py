@@ -16,19 +16,14 @@ from app.operations.clients.initial_access_tokens import (
 from app.portal.context import Confirmation, PageResponse, PortalContext, portal_page
 from app.rules.clients.credentials import DEFAULT_LIFETIME, MAX_INITIAL_ACCESS_LIFETIME
 from app.rules.errors import Conflict, InvalidInput
-from app.web.forms import NumberField, PageForm, plain_text_field
+from app.web.forms import NumberField, PageForm, name_field
 from app.web.languages import counted, gettext, lazy_gettext
 
 
 class RegistrationTokenForm(PageForm):
     """Creates an initial access token."""
 
-    name = plain_text_field(
-        lazy_gettext("Name"),
-        max_length=100,
-        required=True,
-        description=lazy_gettext("Who or what the token is for."),
-    )
+    name = name_field(lazy_gettext("Who or what the token is for."))
     days = NumberField(
         lazy_gettext("Valid for (days)"),
         default=DEFAULT_LIFETIME.days,

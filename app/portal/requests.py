@@ -138,9 +138,43 @@ def client_logs(context: PortalContext, client_id: str) -> PageResponse:
 
 
 @portal_page("/logs/<failed_request_id>", "GET")
-def log_entry(context: PortalContext, failed_request_id: str) -> PageResponse:
+def log_entry(
+    context: PortalContext, failed_request_id: str, error: DomainError | None = None
+) -> BaseResponse:
     """Show where the request stopped, received and expected values, and how to fix it."""
-    return _entry(context, get_failed_request(context.actor, failed_request_id))
+    actor = context.actor
+    entry = get_failed_request(actor, failed_request_id)
+    client = find_request_client(actor, entry)
+    sent = dict(entry.parameters)
+    offer = find_fix(actor, entry, client)
+    same_cause = {"client_id": entry.client_id, "cause": entry.cause}
+    others = list_failed_requests(actor, PageRequest(_MAX_SHOWN + 1), filters=same_cause).items
+    [recent] = list_failure_groups(actor, client_id=entry.client_id, cause=entry.cause, limit=1) or (None,)
+    return context.render(
+        "portal/logs/entry.html",
+        entry=entry,
+        title=_title(entry),
+        consequence=find_consequence(entry.endpoint, entry.cause),
+        steps=flow_steps(entry.endpoint, entry.parameters.get("grant_type"), entry.cause),
+        difference=closest_difference(entry.received, entry.expected)
+        if entry.received and entry.cause in _URI_CAUSES
+        else None,
+        offer=offer,
+        fix_url=context.url(f"/clients/{entry.client_id}/credentials/new")
+        if offer is not None and offer.fix.target == SECRET
+        else context.url(f"/logs/{entry.public_id}/fix"),
+        is_secret_fix=offer is not None and offer.fix.target == SECRET,
+        snippet=find_snippet(entry.cause, entry.received, entry.expected, client),
+        parameters=check_parameters(entry.cause, sent, entry.received, entry.expected, client),
+        curl=_curl(context, entry, sent, client),
+        others=[one for one in others if one.id != entry.id][:_MAX_SHOWN],
+        recent=recent,
+        events=_events_before(context, entry),
+        actions=AUDIT_ACTIONS,
+        may_try=client is not None and entry.explanation.is_in_app and may_try(actor, client),
+        setting=_SETTINGS.get(entry.cause),
+        error=error,
+    )
 
 
 @portal_page("/logs/<failed_request_id>/fix", "POST")
@@ -150,7 +184,7 @@ def fix_request(context: PortalContext, failed_request_id: str) -> PageResponse:
         # No client has version 0.
         entry = apply_fix(context.actor, failed_request_id, expected_version=FixForm().version.data or 0)
     except (InvalidInput, Conflict, PreconditionFailed) as error:
-        return _entry(context, get_failed_request(context.actor, failed_request_id), error)
+        return log_entry(context, failed_request_id, error)
     return context.done(f"/logs/{entry.public_id}", "request-fixed")
 
 
@@ -222,43 +256,6 @@ def _outcomes(url: str, chosen: dict[str, str], *, is_list: bool = True) -> list
             (SUCCEEDED, gettext("Succeeded")),
         )
     ]
-
-
-def _entry(
-    context: PortalContext, entry: FailedRequestRecord, error: DomainError | None = None
-) -> BaseResponse:
-    actor = context.actor
-    client = find_request_client(actor, entry)
-    sent = dict(entry.parameters)
-    offer = find_fix(actor, entry, client)
-    same_cause = {"client_id": entry.client_id, "cause": entry.cause}
-    others = list_failed_requests(actor, PageRequest(_MAX_SHOWN + 1), filters=same_cause).items
-    [recent] = list_failure_groups(actor, client_id=entry.client_id, cause=entry.cause, limit=1) or (None,)
-    return context.render(
-        "portal/logs/entry.html",
-        entry=entry,
-        title=_title(entry),
-        consequence=find_consequence(entry.endpoint, entry.cause),
-        steps=flow_steps(entry.endpoint, entry.parameters.get("grant_type"), entry.cause),
-        difference=closest_difference(entry.received, entry.expected)
-        if entry.received and entry.cause in _URI_CAUSES
-        else None,
-        offer=offer,
-        fix_url=context.url(f"/clients/{entry.client_id}/credentials/new")
-        if offer is not None and offer.fix.target == SECRET
-        else context.url(f"/logs/{entry.public_id}/fix"),
-        is_secret_fix=offer is not None and offer.fix.target == SECRET,
-        snippet=find_snippet(entry.cause, entry.received, entry.expected, client),
-        parameters=check_parameters(entry.cause, sent, entry.received, entry.expected, client),
-        curl=_curl(context, entry, sent, client),
-        others=[one for one in others if one.id != entry.id][:_MAX_SHOWN],
-        recent=recent,
-        events=_events_before(context, entry),
-        actions=AUDIT_ACTIONS,
-        may_try=client is not None and entry.explanation.is_in_app and may_try(actor, client),
-        setting=_SETTINGS.get(entry.cause),
-        error=error,
-    )
 
 
 def _title(entry: FailedRequestRecord) -> str:

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from flask import request
-from wtforms import RadioField, SelectChoice, StringField, SubmitField
+from wtforms import SelectChoice, StringField, SubmitField
 from wtforms.validators import InputRequired, Length
 
 from app.operations.organizations.administrators import (
@@ -53,7 +53,9 @@ from app.web.forms import (
     PageForm,
     StringListField,
     VersionField,
+    name_field,
     plain_text_field,
+    radio_field,
 )
 from app.web.languages import gettext, lazy_gettext, translate
 
@@ -70,7 +72,7 @@ class RoleForm(PageForm):
         ),
         render_kw=CODE,
     )
-    name = plain_text_field(lazy_gettext("Name"), max_length=60, required=True)
+    name = name_field(max_length=60)
     description = plain_text_field(lazy_gettext("Description"), max_length=300)
     permissions = CheckboxListField(
         lazy_gettext("Permissions"),
@@ -268,7 +270,7 @@ class AdministratorForm(InvitationForm):
         ),
         render_kw=NO_AUTOCOMPLETE,
     )
-    role = RadioField(lazy_gettext("Role"), validate_choice=False)
+    role = radio_field(lazy_gettext("Role"))
 
 
 @portal_page("/administrators", "GET")

@@ -11,7 +11,6 @@ from msgspec import Struct
 from wtforms import (
     BooleanField,
     HiddenField,
-    RadioField,
     SelectChoice,
     StringField,
     SubmitField,
@@ -39,6 +38,7 @@ from app.web.forms import (
     PageForm,
     StringListField,
     VersionField,
+    radio_field,
 )
 from app.web.languages import counted, duration, gettext, lazy_gettext, number, translate
 
@@ -139,7 +139,7 @@ def topic_form(topic: Topic, view: SettingsRecord, values: Values) -> TopicForm:
 def merge_form(topic: Topic) -> MergeForm:
     """Return the form of the conflict page."""
     choices = ["theirs", "mine"]
-    fields = {f"keep.{path}": RadioField(choices=choices, validate_choice=False) for path in topic.paths}
+    fields = {f"keep.{path}": radio_field(choices=choices) for path in topic.paths}
     form: MergeForm = type("MergeForm", (MergeForm,), fields)()
     return form
 
@@ -225,9 +225,7 @@ def _field(setting: Setting, label: str, limit: Mapping[str, Any]) -> Any:
             label, description=description, render_kw={"inputmode": "numeric", "autocomplete": "off"}
         )
     if isinstance(kind, Choice):
-        return RadioField(
-            label, choices=_choices(setting, kind), description=description, validate_choice=False
-        )
+        return radio_field(label, choices=_choices(setting, kind), description=description)
     if isinstance(kind, StringList):
         if isinstance(kind.item, Choice):
             return CheckboxListField(label, choices=_choices(setting, kind.item), description=description)

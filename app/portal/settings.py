@@ -55,7 +55,7 @@ from app.rules.errors import Conflict, Forbidden, InvalidInput, NotFound, Precon
 from app.rules.organizations.branding import DEFAULT_ACCENT, describe_accent
 from app.rules.organizations.settings import value_at
 from app.web.flash import flash
-from app.web.forms import PageForm, TypedConfirmationForm, VersionField, plain_text_field
+from app.web.forms import PageForm, TypedConfirmationForm, VersionField, name_field
 from app.web.languages import gettext, lazy_gettext, translate
 
 
@@ -63,12 +63,7 @@ class GeneralForm(PageForm):
     """The organization's name."""
 
     version = VersionField()
-    name = plain_text_field(
-        lazy_gettext("Name"),
-        max_length=100,
-        required=True,
-        description=lazy_gettext("Shown to users on the sign-in and consent pages."),
-    )
+    name = name_field(lazy_gettext("Shown to users on the sign-in and consent pages."))
 
 
 class RotateKeyForm(PageForm):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from flask_wtf.file import FileField, FileRequired
 from werkzeug.wrappers import Response as BaseResponse
-from wtforms import RadioField, SelectChoice
+from wtforms import SelectChoice
 
 from app.operations.store.rows import PageRequest
 from app.operations.users import import_records, import_uploads
@@ -16,7 +16,7 @@ from app.rules.errors import Conflict, DomainError, InvalidInput
 from app.rules.users.import_files import MAX_FILE_BYTES, MAX_ROWS, format_of_name
 from app.rules.users.user_import import CSV_FIELDS
 from app.web.downloads import download
-from app.web.forms import PageForm
+from app.web.forms import PageForm, radio_field
 from app.web.languages import gettext, lazy_gettext, number
 
 MAX_ERRORS_SHOWN = 20
@@ -39,7 +39,7 @@ class UserImportForm(PageForm):
         [FileRequired(lazy_gettext("Choose a file."))],
         render_kw={"accept": ".csv,.json,.jsonl,.ndjson,text/csv,application/json"},
     )
-    on_existing = RadioField(
+    on_existing = radio_field(
         lazy_gettext("Existing users"),
         choices=[
             SelectChoice(
@@ -58,7 +58,6 @@ class UserImportForm(PageForm):
             ),
         ],
         default="skip",
-        validate_choice=False,
     )
 
 
@@ -68,9 +67,22 @@ allow_large_form(
 
 
 @portal_page("/users/imports", "GET")
-def imports(context: PortalContext) -> PageResponse:
+def imports(context: PortalContext, form: UserImportForm | None = None) -> PageResponse:
     """List the imports, with the upload form."""
-    return _list(context, UserImportForm())
+    form = form or UserImportForm()
+    page = import_records.list_imports(context.actor, context.page_request())
+    form.file.description = gettext(
+        "CSV, a JSON array or JSON lines, in UTF-8, up to %(size)s MiB and %(rows)s rows.",
+        size=MAX_FILE_BYTES // 1024 // 1024,
+        rows=number(MAX_ROWS),
+    )
+    return context.render(
+        "portal/users/imports.html",
+        form=form,
+        page=page,
+        columns=CSV_FIELDS,
+        status_labels=_STATUS_LABELS,
+    )
 
 
 @portal_page("/users/imports", "POST")
@@ -79,7 +91,7 @@ def import_upload(context: PortalContext) -> PageResponse:
     context.actor.require("users:write")
     form = UserImportForm()
     if not form.validate_on_submit():
-        return _list(context, form)
+        return imports(context, form)
     file = form.file.data
     with form.show_errors(InvalidInput, Conflict):
         upload = import_uploads.receive_upload(
@@ -91,13 +103,31 @@ def import_upload(context: PortalContext) -> PageResponse:
         )
         begun = import_uploads.confirm_upload(context.actor, upload, is_dry_run=True)
         return context.done(f"/users/imports/{begun.public_id}", "import-received")
-    return _list(context, form)
+    return imports(context, form)
 
 
 @portal_page("/users/imports/<import_id>", "GET")
-def import_page(context: PortalContext, import_id: str) -> PageResponse:
+def import_page(context: PortalContext, import_id: str, error: DomainError | None = None) -> BaseResponse:
     """Show the progress of an import, its result and the first rejected rows."""
-    return _import_page(context, import_id)
+    record = import_records.get_import(context.actor, import_id)
+    rejected: tuple[import_records.RefusedRowRecord, ...] = ()
+    if record.refused and context.actor.has_permission("users:write"):
+        rejected = import_records.list_refused_rows(
+            context.actor, import_id, PageRequest(MAX_ERRORS_SHOWN)
+        ).items
+    url = context.url(f"/users/imports/{record.public_id}")
+    page = context.render(
+        "portal/users/import.html",
+        record=record,
+        record_url=url,
+        rejected=rejected,
+        status_labels=_STATUS_LABELS,
+        error=error,
+    )
+    if record.is_under_way:
+        # Reload without scripts until the import is finished. A refused action has a path of its own, without a page.
+        page.headers["refresh"] = f"{REFRESH_SECONDS}; url={url}"
+    return page
 
 
 @portal_page("/users/imports/<import_id>/start", "POST")
@@ -129,43 +159,5 @@ def _change(
     try:
         change()
     except Conflict as error:
-        return _import_page(context, import_id, error)
+        return import_page(context, import_id, error)
     return context.done(f"/users/imports/{import_id}", notice_key)
-
-
-def _list(context: PortalContext, form: UserImportForm) -> PageResponse:
-    page = import_records.list_imports(context.actor, context.page_request())
-    form.file.description = gettext(
-        "CSV, a JSON array or JSON lines, in UTF-8, up to %(size)s MiB and %(rows)s rows.",
-        size=MAX_FILE_BYTES // 1024 // 1024,
-        rows=number(MAX_ROWS),
-    )
-    return context.render(
-        "portal/users/imports.html",
-        form=form,
-        page=page,
-        columns=CSV_FIELDS,
-        status_labels=_STATUS_LABELS,
-    )
-
-
-def _import_page(context: PortalContext, import_id: str, error: DomainError | None = None) -> BaseResponse:
-    record = import_records.get_import(context.actor, import_id)
-    rejected: tuple[import_records.RefusedRowRecord, ...] = ()
-    if record.refused and context.actor.has_permission("users:write"):
-        rejected = import_records.list_refused_rows(
-            context.actor, import_id, PageRequest(MAX_ERRORS_SHOWN)
-        ).items
-    url = context.url(f"/users/imports/{record.public_id}")
-    page = context.render(
-        "portal/users/import.html",
-        record=record,
-        record_url=url,
-        rejected=rejected,
-        status_labels=_STATUS_LABELS,
-        error=error,
-    )
-    if record.is_under_way:
-        # Reload without scripts until the import is finished. A refused action has a path of its own, without a page.
-        page.headers["refresh"] = f"{REFRESH_SECONDS}; url={url}"
-    return page

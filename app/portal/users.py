@@ -87,9 +87,31 @@ def users(context: PortalContext) -> PageResponse:
 
 
 @portal_page("/users/<user_id>", "GET")
-def user(context: PortalContext, user_id: str) -> PageResponse:
+def user(context: PortalContext, user_id: str, error: Conflict | None = None) -> PageResponse:
     """Show a user's profile, roles, sessions and apps."""
-    return _user_page(context, user_id)
+    record = get_user_record(context.actor, user_id)
+    sessions = list_user_sessions(context.actor, user_id)
+    return context.render(
+        "portal/users/user.html",
+        user=record.user,
+        user_url=context.url(f"/users/{record.user.public_id}"),
+        roles=_role_names(context, record.roles),
+        attributes=shown_attributes(attributes_of(context.organization.settings), dict(record.attributes)),
+        has_attributes=bool(attributes_of(context.organization.settings)),
+        groups=list_groups_of_user(context.actor, record.user.id),
+        owned=count_owned(context.actor, record.user.id),
+        may_transfer=may_transfer_ownership(context.actor),
+        may_manage=may_manage(context.actor, record.user),
+        sessions=[(session, translate(browser_name(session.user_agent))) for session in sessions],
+        factors=list_user_factors(context.actor, user_id),
+        identities=list_user_identities(context.actor, user_id),
+        manager=managing_provider(context, find_managing_provider(context.organization.id, record.user.id)),
+        apps=list_user_consents(context.actor, user_id)
+        if context.actor.has_permission("consents:read")
+        else None,
+        emails_reset_link=can_email_reset_links(context.organization),
+        error=error,
+    )
 
 
 @portal_page("/users/<user_id>/disable", "GET", "POST")
@@ -127,7 +149,7 @@ def enable_user(context: PortalContext, user_id: str) -> PageResponse:
     try:
         update_user(context.actor, user_id, {"status": "active"})
     except Conflict as error:
-        return _user_page(context, user_id, error)
+        return user(context, user_id, error)
     return context.done(f"/users/{user_id}", "user-enabled")
 
 
@@ -192,7 +214,7 @@ def reset_user_password(context: PortalContext, user_id: str) -> PageResponse:
     try:
         new = issue_user_reset_link(context.actor, user_id)
     except Conflict as error:
-        return _user_page(context, user_id, error)
+        return user(context, user_id, error)
     return context.done(
         f"/users/{user_id}", kind="reset", name=found.email, link=new.link, expires_at=new.expires_at
     )
@@ -301,9 +323,16 @@ def unlink_identity(context: PortalContext, user_id: str, identity_id: str) -> P
 
 
 @portal_page("/registrations", "GET")
-def registrations(context: PortalContext) -> PageResponse:
+def registrations(context: PortalContext, error: Conflict | None = None) -> PageResponse:
     """List the registrations that wait for verification or approval, newest first."""
-    return _registrations_page(context)
+    page = list_registrations(context.actor, context.page_request())
+    return context.render(
+        "portal/users/registrations.html",
+        page=page,
+        listing="/registrations",
+        next_step=next_registration_step(context.organization),
+        error=error,
+    )
 
 
 @portal_page("/registrations/<registration_id>/approve", "POST")
@@ -312,7 +341,7 @@ def approve_registration(context: PortalContext, registration_id: str) -> PageRe
     try:
         pending_registrations.approve_registration(context.actor, registration_id)
     except Conflict as error:
-        return _registrations_page(context, error)
+        return registrations(context, error)
     return context.done("/registrations", "registration-approved")
 
 
@@ -345,32 +374,6 @@ def _parents(user: UserSnapshot) -> tuple[tuple[str, str], ...]:
     return (gettext("Users"), "/users"), (user.email, f"/users/{user.public_id}")
 
 
-def _user_page(context: PortalContext, user_id: str, error: Conflict | None = None) -> PageResponse:
-    record = get_user_record(context.actor, user_id)
-    sessions = list_user_sessions(context.actor, user_id)
-    return context.render(
-        "portal/users/user.html",
-        user=record.user,
-        user_url=_url(context, record.user),
-        roles=_role_names(context, record.roles),
-        attributes=shown_attributes(attributes_of(context.organization.settings), dict(record.attributes)),
-        has_attributes=bool(attributes_of(context.organization.settings)),
-        groups=list_groups_of_user(context.actor, record.user.id),
-        owned=count_owned(context.actor, record.user.id),
-        may_transfer=may_transfer_ownership(context.actor),
-        may_manage=may_manage(context.actor, record.user),
-        sessions=[(session, translate(browser_name(session.user_agent))) for session in sessions],
-        factors=list_user_factors(context.actor, user_id),
-        identities=list_user_identities(context.actor, user_id),
-        manager=managing_provider(context, find_managing_provider(context.organization.id, record.user.id)),
-        apps=list_user_consents(context.actor, user_id)
-        if context.actor.has_permission("consents:read")
-        else None,
-        emails_reset_link=can_email_reset_links(context.organization),
-        error=error,
-    )
-
-
 def managing_provider(context: PortalContext, provider_id: UUID | None) -> tuple[str, str] | None:
     """Return the public id and the name of the identity provider that manages a user or group, if it exists."""
     if provider_id is None:
@@ -380,21 +383,6 @@ def managing_provider(context: PortalContext, provider_id: UUID | None) -> tuple
     return None if name is None else (found, name)
 
 
-def _registrations_page(context: PortalContext, error: Conflict | None = None) -> PageResponse:
-    page = list_registrations(context.actor, context.page_request())
-    return context.render(
-        "portal/users/registrations.html",
-        page=page,
-        listing="/registrations",
-        next_step=next_registration_step(context.organization),
-        error=error,
-    )
-
-
 def _role_names(context: PortalContext, roles: tuple[str, ...]) -> list[str]:
     known = effective_roles(context.organization.settings)
     return [translate(known[role].name) if role in known else role for role in roles]
-
-
-def _url(context: PortalContext, user: UserSnapshot) -> str:
-    return context.url(f"/users/{user.public_id}")

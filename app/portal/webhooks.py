@@ -102,9 +102,18 @@ def webhook_new(context: PortalContext) -> PageResponse:
 
 
 @portal_page("/webhooks/<webhook_id>", "GET")
-def webhook_page(context: PortalContext, webhook_id: str) -> PageResponse:
+def webhook_page(context: PortalContext, webhook_id: str, error: DomainError | None = None) -> BaseResponse:
     """Show one webhook and its deliveries."""
-    return _webhook_page(context, webhook_id)
+    webhook = get_webhook(context.actor, webhook_id)
+    page = list_deliveries(context.actor, webhook_id, context.page_request())
+    return context.render(
+        "portal/webhooks/show.html",
+        webhook=webhook,
+        page=page,
+        listing=f"/webhooks/{webhook_id}",
+        error=error,
+        disabled_reasons=WEBHOOK_DISABLED_REASONS,
+    )
 
 
 @portal_page("/webhooks/<webhook_id>/edit", "GET", "POST")
@@ -141,7 +150,7 @@ def webhook_test(context: PortalContext, webhook_id: str) -> PageResponse:
     try:
         made = send_test(context.actor, webhook_id)
     except (Conflict, TooManyRequests) as error:
-        return _webhook_page(context, webhook_id, error)
+        return webhook_page(context, webhook_id, error)
     return context.done(f"/webhooks/{webhook_id}/deliveries/{made.public_id}", "webhook-sent")
 
 
@@ -169,9 +178,18 @@ def webhook_delete(context: PortalContext, webhook_id: str) -> PageResponse:
 
 
 @portal_page("/webhooks/<webhook_id>/deliveries/<delivery_id>", "GET")
-def webhook_delivery(context: PortalContext, webhook_id: str, delivery_id: str) -> PageResponse:
+def webhook_delivery(
+    context: PortalContext, webhook_id: str, delivery_id: str, error: DomainError | None = None
+) -> BaseResponse:
     """Show one delivery: the request, and the status and headers of the response."""
-    return _delivery_page(context, webhook_id, delivery_id)
+    delivery = get_delivery(context.actor, webhook_id, delivery_id)
+    return context.render(
+        "portal/webhooks/delivery.html",
+        webhook=get_webhook(context.actor, webhook_id),
+        delivery=delivery,
+        body=None if delivery.body is None else json.dumps(delivery.body, indent=2, ensure_ascii=False),
+        error=error,
+    )
 
 
 @portal_page("/webhooks/<webhook_id>/deliveries/<delivery_id>/redeliver", "POST")
@@ -180,7 +198,7 @@ def webhook_redeliver(context: PortalContext, webhook_id: str, delivery_id: str)
     try:
         redeliver(context.actor, webhook_id, delivery_id)
     except (Conflict, TooManyRequests) as error:
-        return _delivery_page(context, webhook_id, delivery_id, error)
+        return webhook_delivery(context, webhook_id, delivery_id, error)
     return context.done(f"/webhooks/{webhook_id}/deliveries/{delivery_id}", "webhook-sent")
 
 
@@ -212,29 +230,3 @@ def _form_page(context: PortalContext, webhook: WebhookRecord | None, form: Webh
 
 def _show_secret(context: PortalContext, webhook: WebhookRecord, secret: str, kind: str) -> BaseResponse:
     return context.done(f"/webhooks/{webhook.public_id}", kind=kind, secret=secret)
-
-
-def _webhook_page(context: PortalContext, webhook_id: str, error: DomainError | None = None) -> BaseResponse:
-    webhook = get_webhook(context.actor, webhook_id)
-    page = list_deliveries(context.actor, webhook_id, context.page_request())
-    return context.render(
-        "portal/webhooks/show.html",
-        webhook=webhook,
-        page=page,
-        listing=f"/webhooks/{webhook_id}",
-        error=error,
-        disabled_reasons=WEBHOOK_DISABLED_REASONS,
-    )
-
-
-def _delivery_page(
-    context: PortalContext, webhook_id: str, delivery_id: str, error: DomainError | None = None
-) -> BaseResponse:
-    delivery = get_delivery(context.actor, webhook_id, delivery_id)
-    return context.render(
-        "portal/webhooks/delivery.html",
-        webhook=get_webhook(context.actor, webhook_id),
-        delivery=delivery,
-        body=None if delivery.body is None else json.dumps(delivery.body, indent=2, ensure_ascii=False),
-        error=error,
-    )

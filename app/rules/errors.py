@@ -40,22 +40,24 @@ class DomainError(Exception):
     """An error whose description may be shown to the caller.
 
     ``description`` is public: never the text of another exception, a secret or SQL. Pass details for the log as the
-    exception's ``__cause__``.
+    exception's ``__cause__``. A class whose errors all say the same has it as ``default_description``.
     """
 
     status = 400
     code = "invalid_request"
+    default_description: str
     cause: Cause | None = None
 
     def __init__(
         self,
-        description: str,
+        description: str | None = None,
         *,
         code: str | None = None,
         field: str | None = None,
         errors: Iterable[FieldError] = (),
         details: Mapping[str, Any] | None = None,
     ) -> None:
+        description = self.default_description if description is None else description
         super().__init__(description)
         self.description = description
         if code is not None:
@@ -104,7 +106,9 @@ class Forbidden(DomainError):
     status = 403
     code = "insufficient_scope"
 
-    def __init__(self, description: str, *, permission: str | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, description: str | None = None, *, permission: str | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(description, **kwargs)
         self.permission = permission
 
@@ -156,7 +160,7 @@ class Unavailable(DomainError):
     retry_after = 2
 
     def __init__(self, description: str | None = None, *, retry_after: int | None = None) -> None:
-        super().__init__(description or self.default_description)
+        super().__init__(description)
         if retry_after is not None:
             self.retry_after = retry_after
 
@@ -194,18 +198,14 @@ class InvalidClient(OAuthError):
 
     status = 401
     code = "invalid_client"
-
-    def __init__(self, description: str = "Client authentication failed.") -> None:
-        super().__init__(description)
+    default_description = "Client authentication failed."
 
 
 class InvalidGrant(OAuthError):
     """The client cannot use this code or refresh token."""
 
     code = "invalid_grant"
-
-    def __init__(self, description: str = "The code or refresh token is invalid or was revoked.") -> None:
-        super().__init__(description)
+    default_description = "The code or refresh token is invalid or was revoked."
 
 
 class InvalidScope(OAuthError):

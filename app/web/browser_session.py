@@ -242,7 +242,8 @@ def page_decorator(
 ) -> Callable[..., Callable[[View], View]]:
     """Return the decorator that registers a view at a path below ``base/<organization>`` for the methods after it.
 
-    The view receives its ``context`` in place of the organization's slug. Requires a sign-in.
+    The view receives its ``context`` in place of the organization's slug. Requires a sign-in. The decorated name stays
+    the view itself, so that another view can show its page.
     """
 
     def page(path: str, *methods: str) -> Callable[[View], View]:
@@ -253,7 +254,7 @@ def page_decorator(
             def run(organization: str, **values: Any) -> Any:
                 return view(context(current_user.organization, current_user.actor), **values)
 
-            return run
+            return view
 
         return register
 

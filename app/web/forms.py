@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 from flask import request
@@ -20,6 +21,7 @@ from wtforms import (
     FormField,
     HiddenField,
     PasswordField,
+    RadioField,
     SelectField,
     SelectMultipleField,
     StringField,
@@ -31,7 +33,7 @@ from wtforms.widgets import DateInput
 
 from app.rules.directory.attributes import BOOLEAN, DATE, INTEGER, LIST, MAX_TEXT, Attribute
 from app.rules.errors import Conflict, DomainError, Forbidden, InvalidInput, PreconditionFailed
-from app.web.languages import gettext, translate
+from app.web.languages import gettext, lazy_gettext, translate
 
 NO_AUTOCOMPLETE: Mapping[str, str] = {"autocomplete": "off"}
 """Attributes of a field that browsers do not complete."""
@@ -160,6 +162,11 @@ def clean_text(value: Any) -> Any:
     return value.strip().replace("\r\n", "\n") if isinstance(value, str) else value
 
 
+# For choices that the operation checks, which says what is wrong with them.
+select_field = partial(SelectField, validate_choice=False)
+radio_field = partial(RadioField, validate_choice=False)
+
+
 def plain_text_field(
     label: str, *, max_length: int, required: bool = False, description: str = ""
 ) -> StringField:
@@ -170,6 +177,13 @@ def plain_text_field(
         [*checks, Length(max=max_length)],
         description=description,
         render_kw=NO_AUTOCOMPLETE,
+    )
+
+
+def name_field(description: str = "", *, max_length: int = 100) -> StringField:
+    """Return the field for the name that a record must have."""
+    return plain_text_field(
+        lazy_gettext("Name"), max_length=max_length, required=True, description=description
     )
 
 
@@ -379,5 +393,5 @@ def _field(attribute: Attribute) -> Any:
             return CheckboxListField(label, choices=list(attribute.choices))
         return StringListField(label, description=translate("One per line."), render_kw={"rows": 3})
     if attribute.choices:
-        return SelectField(label, choices=["", *attribute.choices], validate_choice=False)
+        return select_field(label, choices=["", *attribute.choices])
     return StringField(label, render_kw={"autocomplete": "off", "maxlength": MAX_TEXT})

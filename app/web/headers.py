@@ -22,6 +22,7 @@ from app.config import Config, current
 from app.rules.clients.dpop import ALGORITHMS
 from app.rules.clients.redirect_uris import get_web_origin
 from app.rules.errors import Forbidden
+from app.rules.languages.translation import lazy_gettext
 from app.web.languages import add_language_headers
 from app.web.static_files import static_files
 
@@ -196,12 +197,10 @@ class OriginNotAllowed(Forbidden):
     """The organization does not let web pages of this origin call the management API."""
 
     code = "origin_not_allowed"
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The organization does not allow web pages at this origin to call the management API. "
-            "Add the origin to the setting management_api.allowed_origins."
-        )
+    default_description = lazy_gettext(
+        "The organization does not allow web pages at this origin to call the management API. "
+        "Add the origin to the setting management_api.allowed_origins."
+    )
 
 
 def require_allowed_origin(allowed: list[str]) -> None:

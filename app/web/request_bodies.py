@@ -53,9 +53,7 @@ class EncodedBody(DomainError):
 
     status = 415
     code = "unsupported_media_type"
-
-    def __init__(self) -> None:
-        super().__init__("Send the body without a Content-Encoding.")
+    default_description = lazy_gettext("Send the body without a Content-Encoding.")
 
 
 def accept_large_form(max_bytes: int) -> None:
@@ -91,9 +89,7 @@ class TooSlow(DomainError):
 
     status = 408
     code = "too_slow"
-
-    def __init__(self) -> None:
-        super().__init__("The request arrived too slowly. Try again on a faster connection.")
+    default_description = lazy_gettext("The request arrived too slowly. Try again on a faster connection.")
 
 
 class _Reader:

@@ -22,12 +22,12 @@ KEYWORDS = (
     "lazy_gettext:1", "lazy_value:1", "lazy_ngettext:1,2", "html_gettext:1", "FieldError:3", "FieldProblem:2", "add:3",
     "_pattern_check:3", "__init__:1", "wrong_type:1",
     "Conflict:1", "Forbidden:1", "InvalidInput:1", "NotFound:1", "TooManyRequests:1", "PreconditionFailed:1",
-    "InvitationEnded:1", "ResetEnded:1", "OAuthError:1", "Unauthenticated:1", "UnredirectableError:1",
-    "DocumentRefused:1", "AlreadyDecided:1", "ClientChanged:1", "ImportSuperseded:1", "LastSignInMethod:1",
+    "InvitationEnded:1", "OAuthError:1", "Unauthenticated:1", "UnredirectableError:1",
+    "DocumentRefused:1", "AlreadyDecided:1", "ClientChanged:1", "LastSignInMethod:1",
     "MetadataInvalid:1",
     "NoMailServer:1", "NotRevealable:1", "OutgoingRequestBlocked:1", "OutgoingRequestFailed:1", "RootProtected:1",
     "TooManyClients:1",
-    "UnreadableFile:1", "UnsupportedHash:2", "UploadExpired:1",
+    "UnreadableFile:1", "UnsupportedHash:2",
     "require_attempt_allowed:2", "get_row:2",
 )  # fmt: skip
 

@@ -10,9 +10,10 @@ import pytest
 from flask import Flask
 from werkzeug.test import TestResponse
 
-from app.operations.sign_in.identity_providers import clear_cached_providers, create_identity_provider
+from app.operations.sign_in.identity_providers import create_identity_provider
 from tests.account.providers import Provider
 from tests.factories import PASSWORD
+from tests.support.caches import clear_cached_providers
 from tests.support.https_server import reaching
 from tests.support.identity_provider import identity_provider
 

@@ -19,10 +19,7 @@ from app.models.identity_provider import LinkedIdentity
 from app.models.session import Session
 from app.models.user import GroupMember, User
 from app.operations.directory.users import find_user_by_email
-from app.operations.sign_in.identity_providers import (
-    clear_cached_providers,
-    delete_identity_provider,
-)
+from app.operations.sign_in.identity_providers import delete_identity_provider
 from app.operations.store import clock
 from app.operations.store.transactions import transaction
 from app.operations.tokens.bulk_revocation import bulk_revoke
@@ -35,6 +32,7 @@ from app.rules.organizations.lockout_prevention import WouldLockOut
 from tests.account.conftest import Visitor
 from tests.account.providers import Provider, refusal
 from tests.account.test_second_step import REDIRECT_URI, request_of
+from tests.support.caches import clear_cached_providers
 from tests.support.https_server import Response
 
 

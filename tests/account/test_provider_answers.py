@@ -14,17 +14,14 @@ from app.models.audit import AuditEvent
 from app.models.identity_provider import LinkedIdentity
 from app.models.session import Session
 from app.models.user import User
-from app.operations.sign_in.identity_providers import (
-    clear_cached_providers,
-    create_identity_provider,
-    delete_identity_provider,
-)
+from app.operations.sign_in.identity_providers import create_identity_provider, delete_identity_provider
 from app.operations.sign_in.sessions import end_sessions_of_user
 from app.operations.store import clock
 from app.operations.users.invitations import create_invitation
 from tests.account.conftest import Visitor
 from tests.account.providers import Provider, refusal
 from tests.account.test_second_step import REDIRECT_URI, request_of
+from tests.support.caches import clear_cached_providers
 from tests.support.https_server import Response
 from tests.support.identity_provider import CLIENT_SECRET
 from tests.support.signer import new_key

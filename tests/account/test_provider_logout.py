@@ -10,13 +10,13 @@ from flask import Flask
 from app.models.audit import AuditEvent
 from app.models.second_factor import PendingSignIn
 from app.models.session import Session
-from app.operations.sign_in.identity_providers import clear_cached_providers
 from app.web.failed_requests import failed_requests
 from tests.account.conftest import Visitor
 from tests.account.providers import Provider
 from tests.account.test_second_step import verify
 from tests.factories import PASSWORD
 from tests.support.authenticator import with_app
+from tests.support.caches import clear_cached_providers
 from tests.support.cases import each
 from tests.support.https_server import Response
 from tests.support.signer import new_key

@@ -15,6 +15,7 @@ from app.operations.store import clock
 from app.rules.identifiers import public_id
 from tests.factories import bearer_header
 from tests.oauth.conftest import SCOPES, Flow, change_rows, on_another_worker
+from tests.support.caches import clear_directory_cache
 from tests.support.databases import Database
 
 
@@ -179,10 +180,9 @@ def _redeemed_as_if_unheard(flow: Flow, code: str) -> dict[str, Any]:
 
 
 def directory_forgets(flow: Flow) -> None:
-    from app.operations.directory import lookups
 
     with flow.app.app_context():
-        lookups.clear_directory_cache()
+        clear_directory_cache()
 
 
 def test_users_and_organizations_can_be_signed_out(flow: Flow, http: Any) -> None:

@@ -23,6 +23,7 @@ from app.rules.actor import Actor
 from app.web.failed_requests import FailedRequests
 from tests.factories import Factory, MadeClient
 from tests.oauth.conftest import REDIRECT_URI, Flow, query_of
+from tests.support.caches import clear_client_key_cache
 from tests.support.https_server import HttpsServer, Request, Response, https_server, reaching
 from tests.support.signer import Signer, new_key
 
@@ -49,13 +50,13 @@ class Publisher:
 
 @pytest.fixture
 def publisher(app: Flask, signer: Signer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Publisher]:
-    client_authentication.clear_client_key_cache()
+    clear_client_key_cache()
     made = Publisher(signer)
     with https_server(made.answer) as server:
         made.server = server
         monkeypatch.setitem(app.config, "GATEHOUSE", reaching(app.config["GATEHOUSE"], server))
         yield made
-    client_authentication.clear_client_key_cache()
+    clear_client_key_cache()
 
 
 def publishes_at(app: Flask, client: MadeClient, uri: str) -> None:
@@ -218,7 +219,7 @@ def test_request_objects_use_fetched_keys(app: Flask, flow: Flow, publisher, sig
         return flow.http.get("/oauth/authorize", query_string=own | beside)
 
     assert "code" in query_of(bring())
-    client_authentication.clear_client_key_cache()
+    clear_client_key_cache()
     publisher.status = 500
     query = query_of(bring())
     assert (query["error"], query["state"]) == ("temporarily_unavailable", "outer")

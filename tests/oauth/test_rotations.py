@@ -12,8 +12,7 @@ from sqlalchemy import select, update
 from app.extensions import db
 from app.models.client import Credential
 from app.models.token import AccessToken
-from app.operations.clients import client_usage, rotations
-from app.operations.directory import lookups
+from app.operations.clients import rotations
 from app.operations.mail import notices
 from app.operations.maintenance.janitor import purge_expired
 from app.operations.organizations.organizations import update_organization
@@ -23,6 +22,7 @@ from app.rules.identifiers import parse_client_id
 from app.rules.shapes import parse_time
 from tests.factories import basic_header, bearer_header
 from tests.oauth.conftest import Flow, change_rows, clock_ago
+from tests.support.caches import clear_directory_cache, clear_recorded_uses
 from tests.support.mail_server import Mailbox, plain
 
 JANITOR = Actor.system("", "janitor")
@@ -60,7 +60,7 @@ class Rotating:
 
     def use(self, header: dict[str, str]) -> dict[str, Any]:
         """Run a flow with the secret, record its use and return the tokens."""
-        client_usage.clear_recorded_uses()
+        clear_recorded_uses()
         answer = self.flow.redeem(self.flow.code(scope="openid offline_access"), header)
         assert answer.status_code == 200, answer.text
         return dict(answer.get_json())
@@ -143,7 +143,7 @@ def _end_now(flow: Flow) -> None:
             .values(expires_at=clock.now() - timedelta(seconds=1))
         )
         db.session.commit()
-        lookups.clear_directory_cache()
+        clear_directory_cache()
 
 
 def test_rotation_can_be_extended_and_canceled(flow: Flow) -> None:

@@ -10,11 +10,12 @@ import pytest
 from flask import Flask
 
 from app.operations.organizations.roles import create_role
-from app.operations.sign_in.identity_providers import clear_cached_providers, update_identity_provider
+from app.operations.sign_in.identity_providers import update_identity_provider
 from app.operations.store import audit
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
 from tests.scim.conftest import new_directory
+from tests.support.caches import clear_cached_providers
 from tests.support.databases import Database
 from tests.support.https_server import reaching
 from tests.support.identity_provider import CLIENT_SECRET, FakeProvider, identity_provider

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
-from app.operations.clients.client_usage import clear_recorded_uses
 from app.operations.clients.resources import define_resource
 from app.operations.store.usage_counters import counters
 from app.portal.quickstarts import FOLDER, LANGUAGES, TASKS, quickstart_snippet, quickstart_text
+from tests.support.caches import clear_recorded_uses
 
 # Fields of the client, its tasks, and the languages of the first one.
 CLIENTS: dict[str, tuple[dict[str, Any], list[str], set[str]]] = {

@@ -17,12 +17,12 @@ from app.extensions import db
 from app.models.client import Credential
 from app.operations.clients.clients import update_client
 from app.operations.clients.credential_revocation import revoke_credentials
-from app.operations.directory import lookups
 from app.operations.store import clock
 from app.operations.store.transactions import transaction
 from app.rules.authorization.authorization_request import challenge_of
 from tests.factories import Factory, MadeClient, basic_header
 from tests.portal.test_failed_requests import REGISTERED, Log, forms_of
+from tests.support.caches import clear_directory_cache
 
 ORIGIN = "https://spa.orchard.example"
 API = "https://api.orchard.example"
@@ -186,7 +186,7 @@ def expire(log: Log, client: MadeClient) -> None:
         .where(Credential.client_id == client.registered.client.id)
         .values(expires_at=clock.now() - timedelta(minutes=1))
     )
-    lookups.clear_directory_cache()
+    clear_directory_cache()
 
 
 @pytest.mark.parametrize(("end", "cause"), [(revoke, "secret_revoked"), (expire, "secret_expired")])

@@ -15,7 +15,6 @@ from app.operations.authorization.approval_requests import (
 )
 from app.operations.authorization.codes import generate_code
 from app.operations.clients.clients import update_client
-from app.operations.directory import lookups
 from app.operations.directory.lookups import find_client
 from app.operations.directory.snapshots import AuthenticatedClient
 from app.operations.sign_in.sessions import find_session
@@ -23,6 +22,7 @@ from app.rules.authorization.authorization_request import AuthorizationParameter
 from app.rules.errors import DomainError
 from tests.factories import Factory
 from tests.oauth.conftest import FAST_KEYS, REDIRECT_URI, SCOPES, VERIFIER
+from tests.support.caches import clear_directory_cache
 from tests.support.codes import redeem_code
 from tests.support.databases import Database
 from tests.support.threads import at_once
@@ -108,7 +108,7 @@ def test_blocking_a_client_revokes_concurrent_consents(app: Flask, make: Factory
         at_once(app, [*jobs[: TABS // 2], block, *jobs[TABS // 2 :]])
         with app.app_context():
             update_client(boss, client.client_id, {"approval": None})
-            lookups.clear_directory_cache()
+            clear_directory_cache()
             from app.operations.tokens.tokens import find_token
 
             assert [token for token in given if find_token(token) is not None] == []

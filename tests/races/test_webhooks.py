@@ -14,13 +14,13 @@ from app.models.audit import OutboxMessage
 from app.operations.audit import webhook_deliveries, webhooks
 from app.operations.audit.leaked_secrets import report_leaks
 from app.operations.audit.webhook_deliveries import redeliver, send_test
-from app.operations.audit.webhook_publishing import clear_cached_subscriptions
 from app.operations.audit.webhooks import create_webhook
 from app.operations.store import clock, outbox
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
 from tests.factories import Factory
 from tests.oauth.conftest import audited
+from tests.support.caches import clear_cached_subscriptions
 from tests.support.databases import Database
 from tests.support.https_server import reaching
 from tests.support.threads import at_once

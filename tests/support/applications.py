@@ -11,10 +11,9 @@ from flask.testing import FlaskClient
 from flask_migrate import upgrade
 
 from app import config, create_app
-from app.operations.clients import client_authentication, client_usage, metadata_documents
-from app.operations.directory import lookups
-from app.operations.maintenance import instance_overview
+from app.operations.clients import metadata_documents
 from app.operations.store import usage_counters
+from tests.support.caches import clear_directory_cache, clear_recorded_uses, forget_busiest, forget_failures
 from tests.support.databases import Contents, Database
 from tests.support.template_cache import template_cache
 
@@ -53,11 +52,11 @@ def application(database: Database, instance: Path, base_url: str) -> Flask:
 
 def forget(app: Flask) -> None:
     """Clear the process's caches of earlier database contents."""
-    lookups.clear_directory_cache()
-    client_authentication.forget_failures()
-    client_usage.clear_recorded_uses()
+    clear_directory_cache()
+    forget_failures()
+    clear_recorded_uses()
     usage_counters.counters.forget()
-    instance_overview.forget_busiest()
+    forget_busiest()
     metadata_documents.clear_document_cache()
     app.extensions["failed_requests"].forget()
 

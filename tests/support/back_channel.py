@@ -7,10 +7,10 @@ from sqlalchemy import select, update
 
 from app.extensions import db
 from app.models.client import Client
-from app.operations.directory import lookups
 from app.operations.store.transactions import transaction
 from app.rules.identifiers import parse_client_id
 from tests.factories import MadeClient
+from tests.support.caches import clear_directory_cache
 
 
 def listen(app: Flask, client: MadeClient, uri: str | None) -> None:
@@ -39,4 +39,4 @@ def set_client_urls(app: Flask, client_id: str, **addresses: str | None) -> None
 
     with app.app_context():
         act()
-        lookups.clear_directory_cache()
+        clear_directory_cache()

@@ -18,7 +18,7 @@ from app.web.bearer import ApiContext
 from app.web.downloads import download
 from app.web.json_api import integer_parameter
 
-endpoints = Endpoints("Audit log")
+endpoints = Endpoints("Audit log", "audit")
 _MAX_POSITION = 10**12 - 1
 _EventId = Annotated[str, PublicId("evt", "event")]
 _Changes = Annotated[dict[str, Any] | None, described("The changed fields, without secrets.")]
@@ -114,7 +114,7 @@ class AuditVerificationMeta(Representation):
     next_position: Annotated[int | None, described("Null at the end of the chain.")]
 
 
-@endpoints.page("/audit-events", scope="audit:read", returns=AuditEvent, filters=FILTERS)
+@endpoints.page("/audit-events", returns=AuditEvent, filters=FILTERS)
 def list_audit_events(context: ApiContext) -> object:
     """List audit events.
 
@@ -124,11 +124,7 @@ def list_audit_events(context: ApiContext) -> object:
 
 
 @endpoints.get(
-    "/audit-events/export",
-    scope="audit:read",
-    query=filter_queries(FILTERS),
-    returns=str,
-    response_media="application/x-ndjson",
+    "/audit-events/export", query=filter_queries(FILTERS), returns=str, response_media="application/x-ndjson"
 )
 def export_audit_events(context: ApiContext) -> object:
     """Export audit events.
@@ -148,7 +144,6 @@ def export_audit_events(context: ApiContext) -> object:
 
 @endpoints.get(
     "/audit-events/verification",
-    scope="audit:read",
     query=(
         Query(
             "after_position",
@@ -172,7 +167,7 @@ def verify_audit_events(context: ApiContext) -> object:
     return Shown(result, meta={"next_position": result.next_position})
 
 
-@endpoints.get("/audit-events/<audit_event_id>", scope="audit:read", returns=AuditEvent)
+@endpoints.get("/audit-events/<audit_event_id>", returns=AuditEvent)
 def get_audit_event(context: ApiContext, audit_event_id: str) -> object:
     """Get an audit event."""
     return audit_events.get_audit_event(context.actor, audit_event_id)

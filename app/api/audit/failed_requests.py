@@ -13,7 +13,7 @@ from app.rules.audit.failed_requests import CAUSES
 from app.rules.shapes import OneOf, PublicId, described
 from app.web.bearer import ApiContext
 
-endpoints = Endpoints("Failed requests")
+endpoints = Endpoints("Failed requests", "logs")
 
 
 class FailedRequest(Representation):
@@ -56,12 +56,7 @@ class FailedRequestDetails(FailedRequest):
     ]
 
 
-@endpoints.page(
-    "/logs/failed-requests",
-    scope="logs:read",
-    returns=FailedRequest,
-    filters=FILTERS,
-)
+@endpoints.page("/logs/failed-requests", returns=FailedRequest, filters=FILTERS)
 def list_failed_requests(context: ApiContext) -> object:
     """List failed requests of clients.
 
@@ -70,7 +65,7 @@ def list_failed_requests(context: ApiContext) -> object:
     return show_page(context, "failed requests", failed_requests.list_failed_requests, filters=FILTERS)
 
 
-@endpoints.get("/logs/failed-requests/<failed_request_id>", scope="logs:read", returns=FailedRequestDetails)
+@endpoints.get("/logs/failed-requests/<failed_request_id>", returns=FailedRequestDetails)
 def get_failed_request(context: ApiContext, failed_request_id: str) -> object:
     """Get a failed request."""
     return failed_requests.get_failed_request(context.actor, failed_request_id)

@@ -12,7 +12,7 @@ from app.operations.audit.usage_counts import INTERVALS, METRICS
 from app.rules.shapes import OneOf, SchemaOnly, described
 from app.web.bearer import ApiContext
 
-endpoints = Endpoints("Usage")
+endpoints = Endpoints("Usage", "clients")
 
 
 class UsageCount(Representation):
@@ -56,12 +56,7 @@ class Usage(Representation):
     ]
 
 
-@endpoints.get(
-    "/organizations/<slug>/usage",
-    scope="clients:read",
-    returns=Usage,
-    query=filter_queries(usage_counts.FILTERS),
-)
+@endpoints.get("/organizations/<slug>/usage", returns=Usage, query=filter_queries(usage_counts.FILTERS))
 def get_usage(context: ApiContext, slug: str) -> object:
     """Get the usage of an organization.
 

@@ -19,7 +19,7 @@ from app.rules.shapes import OneOf, PublicId, SchemaOnly, described
 from app.web.bearer import ApiContext
 from app.web.json_api import expected_version
 
-endpoints = Endpoints("Webhooks")
+endpoints = Endpoints("Webhooks", "webhooks")
 _WebhookId = Annotated[str, PublicId("whk", "webhook")]
 
 
@@ -114,7 +114,7 @@ class WebhookDeliveryWithBody(WebhookDelivery):
     body: Annotated[dict[str, Any] | None, described("What was sent. Null without `audit:read`.")]
 
 
-@endpoints.page("/webhooks", scope="webhooks:read", returns=Webhook)
+@endpoints.page("/webhooks", returns=Webhook)
 def list_webhooks(context: ApiContext) -> object:
     """List webhooks.
 
@@ -123,14 +123,7 @@ def list_webhooks(context: ApiContext) -> object:
     return show_page(context, "webhooks", webhooks.list_webhooks)
 
 
-@endpoints.post(
-    "/webhooks",
-    scope="webhooks:write",
-    body=NewWebhook,
-    returns=WebhookWithSecret,
-    errors=(409,),
-    callbacks=CALLBACKS,
-)
+@endpoints.post("/webhooks", body=NewWebhook, returns=WebhookWithSecret, callbacks=CALLBACKS)
 def create_webhook(context: ApiContext, body: Body) -> object:
     """Create a webhook.
 
@@ -141,30 +134,23 @@ def create_webhook(context: ApiContext, body: Body) -> object:
     return Shown(new.record, {"signing_secret": new.secret})
 
 
-@endpoints.get("/webhooks/<webhook_id>", scope="webhooks:read", returns=Webhook)
+@endpoints.get("/webhooks/<webhook_id>", returns=Webhook)
 def get_webhook(context: ApiContext, webhook_id: str) -> object:
     """Get a webhook."""
     return webhooks.get_webhook(context.actor, webhook_id)
 
 
-@endpoints.put(
-    "/webhooks/<webhook_id>", scope="webhooks:write", body=WebhookChange, returns=Webhook, errors=(409,)
-)
+@endpoints.put("/webhooks/<webhook_id>", body=WebhookChange, returns=Webhook)
 def update_webhook(context: ApiContext, body: Body, webhook_id: str) -> object:
     """Update a webhook.
 
     Enabling a webhook or changing its URL resets its failures. Also requires `audit:read`. For another URL, a user
     needs a recent sign-in (RFC 9470).
     """
-    record, changed = webhooks.update_webhook(
-        context.actor, webhook_id, body, expected_version=expected_version()
-    )
-    return Shown(record, changed=changed)
+    return webhooks.update_webhook(context.actor, webhook_id, body, expected_version=expected_version())
 
 
-@endpoints.delete(
-    "/webhooks/<webhook_id>", scope="webhooks:write", returns=Webhook, if_match=True, errors=(409,)
-)
+@endpoints.delete("/webhooks/<webhook_id>", returns=Webhook, if_match=True)
 def delete_webhook(context: ApiContext, webhook_id: str) -> object:
     """Delete a webhook.
 
@@ -177,7 +163,6 @@ def delete_webhook(context: ApiContext, webhook_id: str) -> object:
     "/webhooks/<webhook_id>/secret",
     status=200,
     etag=True,
-    scope="webhooks:write",
     body=SecretRotation,
     is_body_optional=True,
     returns=WebhookWithSecret,
@@ -192,7 +177,7 @@ def rotate_webhook_secret(context: ApiContext, body: Body, webhook_id: str) -> o
     return Shown(new.record, {"signing_secret": new.secret})
 
 
-@endpoints.post("/webhooks/<webhook_id>/test", status=202, scope="webhooks:write", returns=WebhookDelivery)
+@endpoints.post("/webhooks/<webhook_id>/test", status=202, returns=WebhookDelivery)
 def test_webhook(context: ApiContext, webhook_id: str) -> object:
     """Send a test event.
 
@@ -201,7 +186,7 @@ def test_webhook(context: ApiContext, webhook_id: str) -> object:
     return webhook_deliveries.send_test(context.actor, webhook_id)
 
 
-@endpoints.page("/webhooks/<webhook_id>/deliveries", scope="webhooks:read", returns=WebhookDelivery)
+@endpoints.page("/webhooks/<webhook_id>/deliveries", returns=WebhookDelivery)
 def list_webhook_deliveries(context: ApiContext, webhook_id: str) -> object:
     """List deliveries.
 
@@ -211,19 +196,14 @@ def list_webhook_deliveries(context: ApiContext, webhook_id: str) -> object:
     return show_page(context, f"deliveries {webhook_id}", read, webhook_id)
 
 
-@endpoints.get(
-    "/webhooks/<webhook_id>/deliveries/<delivery_id>", scope="webhooks:read", returns=WebhookDeliveryWithBody
-)
+@endpoints.get("/webhooks/<webhook_id>/deliveries/<delivery_id>", returns=WebhookDeliveryWithBody)
 def get_webhook_delivery(context: ApiContext, webhook_id: str, delivery_id: str) -> object:
     """Get a delivery."""
     return webhook_deliveries.get_delivery(context.actor, webhook_id, delivery_id)
 
 
 @endpoints.post(
-    "/webhooks/<webhook_id>/deliveries/<delivery_id>/redeliver",
-    status=202,
-    scope="webhooks:write",
-    returns=WebhookDelivery,
+    "/webhooks/<webhook_id>/deliveries/<delivery_id>/redeliver", status=202, returns=WebhookDelivery
 )
 def redeliver_webhook(context: ApiContext, webhook_id: str, delivery_id: str) -> object:
     """Send an event again.

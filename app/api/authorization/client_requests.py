@@ -23,7 +23,7 @@ from app.rules.clients.client_types import SOURCES, TRUST
 from app.rules.shapes import OneOf, PublicId, SchemaOnly, described
 from app.web.bearer import ApiContext
 
-endpoints = Endpoints("Client requests")
+endpoints = Endpoints("Client requests", "clients")
 
 
 class ClientRequest(Representation):
@@ -67,12 +67,7 @@ class ClientRequest(Representation):
     )
 
 
-@endpoints.page(
-    "/client-requests",
-    scope="clients:read",
-    returns=ClientRequest,
-    filters=FILTERS,
-)
+@endpoints.page("/client-requests", returns=ClientRequest, filters=FILTERS)
 def list_client_requests(context: ApiContext) -> object:
     """List requests for clients.
 
@@ -82,7 +77,7 @@ def list_client_requests(context: ApiContext) -> object:
     return show_page(context, "client requests", approval_requests.list_client_requests, filters=FILTERS)
 
 
-@endpoints.get("/client-requests/<client_request_id>", scope="clients:read", returns=ClientRequest)
+@endpoints.get("/client-requests/<client_request_id>", returns=ClientRequest)
 def get_client_request(context: ApiContext, client_request_id: str) -> object:
     """Get a request."""
     return approval_requests.get_client_request(context.actor, client_request_id)

@@ -23,7 +23,7 @@ from app.operations.grants.grant_lists import FILTERS
 from app.rules.shapes import PublicId, described
 from app.web.bearer import ApiContext
 
-endpoints = Endpoints("Consents")
+endpoints = Endpoints("Consents", "consents")
 _ConsentId = Annotated[str, PublicId("con", "consent")]
 
 
@@ -53,7 +53,7 @@ class WithdrawnConsent(Representation):
     revoked_grants: Annotated[Count, described("The number of grants that were revoked with the consent.")]
 
 
-@endpoints.page("/consents", scope="consents:read", returns=Consent, filters=FILTERS)
+@endpoints.page("/consents", returns=Consent, filters=FILTERS)
 def list_consents(context: ApiContext) -> object:
     """List consents.
 
@@ -63,13 +63,13 @@ def list_consents(context: ApiContext) -> object:
     return show_page(context, "consents", connected_apps.list_user_consents, filters=FILTERS)
 
 
-@endpoints.get("/consents/<consent_id>", scope="consents:read", returns=Consent)
+@endpoints.get("/consents/<consent_id>", returns=Consent)
 def get_consent(context: ApiContext, consent_id: str) -> object:
     """Get a consent."""
     return connected_apps.get_user_consent(context.actor, consent_id)
 
 
-@endpoints.delete("/consents/<consent_id>", scope="consents:write", returns=WithdrawnConsent)
+@endpoints.delete("/consents/<consent_id>", returns=WithdrawnConsent)
 def withdraw_consent(context: ApiContext, consent_id: str) -> object:
     """Withdraw a consent.
 

@@ -24,7 +24,7 @@ from app.rules.clients.resource_indicators import ACCESS_POLICIES
 from app.rules.shapes import OneOf, PublicId, SchemaOnly, described
 from app.web.bearer import ApiContext
 
-endpoints = Endpoints("Client access")
+endpoints = Endpoints("Client access", "resources")
 _Message = Annotated[str, SchemaOnly(maxLength=MAX_TEXT_LENGTH), described("The message for the developer.")]
 
 
@@ -80,12 +80,7 @@ class RequestableResource(Representation):
     scopes: Annotated[list[RequestableScope], described("The scopes that can be requested.")]
 
 
-@endpoints.page(
-    "/client-access",
-    scope="resources:read",
-    returns=ClientAccess,
-    filters=FILTERS,
-)
+@endpoints.page("/client-access", returns=ClientAccess, filters=FILTERS)
 def list_client_access(context: ApiContext) -> object:
     """List the access of clients to resources (APIs), and requests for it.
 
@@ -95,11 +90,7 @@ def list_client_access(context: ApiContext) -> object:
 
 
 @endpoints.post(
-    "/resources/<resource_id>/access/<client_id>",
-    status=200,
-    scope="resources:write",
-    body=AccessGrant,
-    returns=ClientAccess,
+    "/resources/<resource_id>/access/<client_id>", status=200, body=AccessGrant, returns=ClientAccess
 )
 def give_client_access(context: ApiContext, body: Body, resource_id: str, client_id: str) -> object:
     """Give a client access to a resource (API) without a request.
@@ -109,7 +100,7 @@ def give_client_access(context: ApiContext, body: Body, resource_id: str, client
     return access_decisions.give_access(context.actor, resource_id, client_id, body)
 
 
-@endpoints.get("/client-access/<client_access_id>", scope="resources:read", returns=ClientAccess)
+@endpoints.get("/client-access/<client_access_id>", returns=ClientAccess)
 def get_client_access(context: ApiContext, client_access_id: str) -> object:
     """Get the access of a client, or a request."""
     return access_records.get_client_access(context.actor, client_access_id)
@@ -117,7 +108,6 @@ def get_client_access(context: ApiContext, client_access_id: str) -> object:
 
 _DECIDES: dict[str, Any] = {
     "status": 200,
-    "scope": "resources:write",
     "body": AccessDecision,
     "is_body_optional": True,
     "returns": ClientAccess,

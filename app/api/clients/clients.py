@@ -30,7 +30,7 @@ from app.rules.shapes import OneOf, SchemaOnly, create_shape, described, rfc3339
 from app.web.bearer import ApiContext
 from app.web.json_api import created, expected_version
 
-endpoints = Endpoints("Clients")
+endpoints = Endpoints("Clients", "clients")
 _WARNINGS = "Possible problems. The request succeeded."
 
 
@@ -112,11 +112,7 @@ class DeletedClient(Representation):
 
 
 @endpoints.page(
-    "/clients",
-    scope="clients:read",
-    returns=Client,
-    search="Part of the name, or a complete client_id.",
-    filters=FILTERS,
+    "/clients", returns=Client, search="Part of the name, or a complete client_id.", filters=FILTERS
 )
 def list_clients(context: ApiContext) -> object:
     """List registered client applications."""
@@ -134,7 +130,6 @@ def _prepare_registration(context: ApiContext, body: Body) -> None:
 
 @endpoints.post(
     "/clients",
-    scope="clients:write",
     body=_Registration,
     prepare=_prepare_registration,
     returns=RegisteredClient,
@@ -156,20 +151,13 @@ def register_client(context: ApiContext, body: Body) -> object:
     return created(data, registered.client.client_id, meta=meta, version=registered.client.version)
 
 
-@endpoints.get("/clients/<client_id>", scope="clients:read", returns=Client)
+@endpoints.get("/clients/<client_id>", returns=Client)
 def get_client(context: ApiContext, client_id: str) -> object:
     """Get a client application."""
     return clients.get_client(context.actor, client_id)
 
 
-@endpoints.put(
-    "/clients/<client_id>",
-    scope="clients:write",
-    body=ClientChange,
-    returns=Client,
-    warnings=_WARNINGS,
-    errors=(409,),
-)
+@endpoints.put("/clients/<client_id>", body=ClientChange, returns=Client, warnings=_WARNINGS)
 def update_client(context: ApiContext, body: Body, client_id: str) -> object:
     """Update an existing client application.
 
@@ -182,9 +170,7 @@ def update_client(context: ApiContext, body: Body, client_id: str) -> object:
     return Shown(updated.client, changed=updated.changed, warnings=updated.warnings)
 
 
-@endpoints.put(
-    "/clients/<client_id>/owner", scope="clients:write", body=NewOwner, returns=Client, errors=(409,)
-)
+@endpoints.put("/clients/<client_id>/owner", body=NewOwner, returns=Client)
 def change_client_owner(context: ApiContext, body: Body, client_id: str) -> object:
     """Change the owner of a client application.
 
@@ -198,9 +184,7 @@ def change_client_owner(context: ApiContext, body: Body, client_id: str) -> obje
     return Shown(updated.client, changed=updated.changed)
 
 
-@endpoints.delete(
-    "/clients/<client_id>", scope="clients:write", returns=DeletedClient, if_match=True, errors=(409,)
-)
+@endpoints.delete("/clients/<client_id>", returns=DeletedClient, if_match=True)
 def delete_client(context: ApiContext, client_id: str) -> object:
     """Delete a client application.
 

@@ -27,7 +27,7 @@ from app.rules.shapes import OneOf, described
 from app.web.bearer import ApiContext
 from app.web.json_api import boolean_parameter, created, envelope, expected_version
 
-endpoints = Endpoints("Credentials")
+endpoints = Endpoints("Credentials", "credentials")
 _REVEAL = boolean_query("reveal", "Include the secrets. This is audited and rate limited.")
 _CREDENTIAL_ID = Query(
     "credential_id", {"type": "string", "minLength": 1, "maxLength": 1000}, "Revoke only this credential."
@@ -127,13 +127,7 @@ class Rotation(Representation):
     old: Annotated[list[Credential], described("The secrets that will expire.")]
 
 
-@endpoints.page(
-    "/clients/<client_id>/credentials",
-    scope="credentials:read",
-    query=(_REVEAL,),
-    returns=Credential,
-    errors=(409,),
-)
+@endpoints.page("/clients/<client_id>/credentials", query=(_REVEAL,), returns=Credential, errors=(409,))
 def list_credentials(context: ApiContext, client_id: str) -> object:
     """Retrieve the credentials of a client application.
 
@@ -151,11 +145,7 @@ def list_credentials(context: ApiContext, client_id: str) -> object:
 
 
 @endpoints.get(
-    "/clients/<client_id>/credentials/<credential_id>",
-    scope="credentials:read",
-    query=(_REVEAL,),
-    returns=Credential,
-    errors=(409,),
+    "/clients/<client_id>/credentials/<credential_id>", query=(_REVEAL,), returns=Credential, errors=(409,)
 )
 def get_credential(context: ApiContext, client_id: str, credential_id: str) -> object:
     """Get one credential."""
@@ -167,7 +157,6 @@ def get_credential(context: ApiContext, client_id: str, credential_id: str) -> o
 
 @endpoints.post(
     "/clients/<client_id>/credentials",
-    scope="credentials:write",
     body=credential_terms.NewCredential,
     is_body_optional=True,
     returns=CreatedCredential,
@@ -179,7 +168,6 @@ def create_credential(context: ApiContext, body: Body, client_id: str) -> object
 
 @endpoints.post(
     "/clients/<client_id>/credentials/<credential_id>/confirmation",
-    scope="credentials:write",
     returns=Credential,
     status=200,
     is_idempotent=False,
@@ -195,11 +183,9 @@ def confirm_credential(context: ApiContext, client_id: str, credential_id: str) 
 
 @endpoints.delete(
     "/clients/<client_id>/credentials",
-    scope="credentials:write",
     query=(_CREDENTIAL_ID, _REVOKE_TOKENS),
     returns=RevokedCredentials,
     if_match=True,
-    errors=(409,),
 )
 def revoke_credentials(context: ApiContext, client_id: str) -> object:
     """Revoke the credentials of a client application.
@@ -212,11 +198,9 @@ def revoke_credentials(context: ApiContext, client_id: str) -> object:
 
 @endpoints.delete(
     "/clients/<client_id>/credentials/<credential_id>",
-    scope="credentials:write",
     query=(_REVOKE_TOKENS,),
     returns=RevokedCredentials,
     if_match=True,
-    errors=(409,),
 )
 def revoke_credential(context: ApiContext, client_id: str, credential_id: str) -> object:
     """Revoke one credential.
@@ -226,7 +210,7 @@ def revoke_credential(context: ApiContext, client_id: str, credential_id: str) -
     return _revoke(context, client_id, credential_id)
 
 
-@endpoints.get("/clients/<client_id>/credentials/rotation", scope="credentials:read", returns=Rotation)
+@endpoints.get("/clients/<client_id>/credentials/rotation", returns=Rotation)
 def get_rotation(context: ApiContext, client_id: str) -> object:
     """Get the progress of a rotation.
 
@@ -237,7 +221,6 @@ def get_rotation(context: ApiContext, client_id: str) -> object:
 
 @endpoints.post(
     "/clients/<client_id>/credentials/rotation",
-    scope="credentials:write",
     body=credential_terms.NewRotation,
     is_body_optional=True,
     returns=CreatedCredential,
@@ -252,13 +235,11 @@ def rotate_credential(context: ApiContext, body: Body, client_id: str) -> object
 
 @endpoints.put(
     "/clients/<client_id>/credentials/rotation",
-    scope="credentials:write",
     body=credential_terms.RotationChange,
     returns=Rotation,
     reports_changes=False,
     etag=False,
     if_match=False,
-    errors=(409,),
 )
 def update_rotation(context: ApiContext, body: Body, client_id: str) -> object:
     """Extend, shorten or finish a rotation.
@@ -270,7 +251,6 @@ def update_rotation(context: ApiContext, body: Body, client_id: str) -> object:
 
 @endpoints.delete(
     "/clients/<client_id>/credentials/rotation",
-    scope="credentials:write",
     query=(boolean_query("revoke_new", "Also revoke the new secret."),),
     returns=list[Credential],
     errors=(409,),

@@ -13,7 +13,7 @@ from app.rules.shapes import Between, OneOf, PublicId, Text, described
 from app.web.bearer import ApiContext
 from app.web.json_api import expected_version
 
-endpoints = Endpoints("Registration tokens")
+endpoints = Endpoints("Registration tokens", "clients")
 
 
 class RegistrationToken(Representation):
@@ -48,7 +48,7 @@ class CreatedRegistrationToken(RegistrationToken):
     initial_access_token: Annotated[str, described("The token. Only this response contains it.")] = optional()
 
 
-@endpoints.page("/registration-tokens", scope="clients:read", returns=RegistrationToken)
+@endpoints.page("/registration-tokens", returns=RegistrationToken)
 def list_registration_tokens(context: ApiContext) -> object:
     """List initial access tokens.
 
@@ -57,9 +57,7 @@ def list_registration_tokens(context: ApiContext) -> object:
     return show_page(context, "registration tokens", initial_access_tokens.list_registration_tokens)
 
 
-@endpoints.post(
-    "/registration-tokens", scope="clients:write", body=NewRegistrationToken, returns=CreatedRegistrationToken
-)
+@endpoints.post("/registration-tokens", body=NewRegistrationToken, returns=CreatedRegistrationToken)
 def create_registration_token(context: ApiContext, body: Body) -> object:
     """Create an initial access token.
 
@@ -69,19 +67,14 @@ def create_registration_token(context: ApiContext, body: Body) -> object:
     return Shown(new.record, {"initial_access_token": new.token})
 
 
-@endpoints.get(
-    "/registration-tokens/<registration_token_id>", scope="clients:read", returns=RegistrationToken
-)
+@endpoints.get("/registration-tokens/<registration_token_id>", returns=RegistrationToken)
 def get_registration_token(context: ApiContext, registration_token_id: str) -> object:
     """Get an initial access token."""
     return initial_access_tokens.get_registration_token(context.actor, registration_token_id)
 
 
 @endpoints.delete(
-    "/registration-tokens/<registration_token_id>",
-    scope="clients:write",
-    returns=RegistrationToken,
-    if_match=True,
+    "/registration-tokens/<registration_token_id>", returns=RegistrationToken, if_match=True, errors=()
 )
 def revoke_registration_token(context: ApiContext, registration_token_id: str) -> object:
     """Revoke an initial access token.

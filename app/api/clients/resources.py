@@ -35,7 +35,7 @@ from app.web.json_api import (
     expected_version,
 )
 
-endpoints = Endpoints("Resources")
+endpoints = Endpoints("Resources", "resources")
 _WARNINGS = "Scopes without a title for the consent page. The request succeeded."
 _CONFIRM = Query(
     "confirm",
@@ -125,38 +125,28 @@ class Scope(Representation):
 
 
 @endpoints.page(
-    "/resources",
-    scope="resources:read",
-    returns=Resource,
-    search="Part of the name or the identifier.",
-    filters=resources.FILTERS,
+    "/resources", returns=Resource, search="Part of the name or the identifier.", filters=resources.FILTERS
 )
 def list_resources(context: ApiContext) -> object:
     """List resources (APIs)."""
     return show_page(context, "resources", resources.list_resources, filters=resources.FILTERS)
 
 
-@endpoints.post("/resources", scope="resources:write", body=NewResource, returns=Resource, warnings=_WARNINGS)
+@endpoints.post("/resources", body=NewResource, returns=Resource, warnings=_WARNINGS)
 def create_resource(context: ApiContext, body: Body) -> object:
     """Create a resource (API) with its scopes."""
     record = resources.define_resource(context.actor, body)
     return Shown(record, warnings=record.warnings)
 
 
-@endpoints.get("/resources/<resource_id>", scope="resources:read", returns=Resource)
+@endpoints.get("/resources/<resource_id>", returns=Resource)
 def get_resource(context: ApiContext, resource_id: str) -> object:
     """Get a resource."""
     return resources.get_resource(context.actor, resource_id)
 
 
 @endpoints.put(
-    "/resources/<resource_id>",
-    scope="resources:write",
-    query=(_CONFIRM,),
-    body=ResourceChange,
-    returns=Resource,
-    warnings=_WARNINGS,
-    errors=(409,),
+    "/resources/<resource_id>", query=(_CONFIRM,), body=ResourceChange, returns=Resource, warnings=_WARNINGS
 )
 def update_resource(context: ApiContext, body: Body, resource_id: str) -> object:
     """Update a resource.
@@ -170,16 +160,10 @@ def update_resource(context: ApiContext, body: Body, resource_id: str) -> object
         expected_version=expected_version(),
         confirmed=boolean_parameter(context.parameters, "confirm"),
     )
-    return Shown(updated.resource, changed=updated.changed, warnings=updated.resource.warnings)
+    return Shown(updated.record, changed=updated.changed, warnings=updated.record.warnings)
 
 
-@endpoints.put(
-    "/resources/<resource_id>/owner",
-    scope="resources:write",
-    body=NewOwner,
-    returns=Resource,
-    errors=(409,),
-)
+@endpoints.put("/resources/<resource_id>/owner", body=NewOwner, returns=Resource)
 def change_resource_owner(context: ApiContext, body: Body, resource_id: str) -> object:
     """Change the owner of a resource.
 
@@ -187,20 +171,12 @@ def change_resource_owner(context: ApiContext, body: Body, resource_id: str) -> 
     is rejected with 409: send their `user_id` instead. Tokens and the access of clients stay. A user needs a recent
     sign-in (RFC 9470).
     """
-    updated = ownership.change_resource_owner(
+    return ownership.change_resource_owner(
         context.actor, resource_id, body, expected_version=expected_version()
     )
-    return Shown(updated.resource, changed=updated.changed)
 
 
-@endpoints.delete(
-    "/resources/<resource_id>",
-    scope="resources:write",
-    query=(_CONFIRM,),
-    returns=DeletedResource,
-    if_match=True,
-    errors=(409,),
-)
+@endpoints.delete("/resources/<resource_id>", query=(_CONFIRM,), returns=DeletedResource, if_match=True)
 def delete_resource(context: ApiContext, resource_id: str) -> object:
     """Delete a resource and its scopes.
 
@@ -216,46 +192,34 @@ def delete_resource(context: ApiContext, resource_id: str) -> object:
     return {"id": resource_id, "deleted": True, "removed": counts}
 
 
-@endpoints.get("/resources/<resource_id>/metadata", scope="resources:read", returns=ResourceMetadata)
+@endpoints.get("/resources/<resource_id>/metadata", returns=ResourceMetadata)
 def get_resource_metadata(context: ApiContext, resource_id: str) -> object:
     """Get the metadata that a resource should publish about itself (RFC 9728)."""
     return metadata_for(context.actor, resource_id)
 
 
-@endpoints.page("/scopes", scope="resources:read", returns=Scope, search="Part of the name.")
+@endpoints.page("/scopes", returns=Scope, search="Part of the name.")
 def list_scopes(context: ApiContext) -> object:
     """List the scopes of the organization."""
     return show_page(context, "scopes", scopes.search_scopes)
 
 
-@endpoints.get("/scopes/<path:scope_name>", scope="resources:read", returns=Scope)
+@endpoints.get("/scopes/<path:scope_name>", returns=Scope)
 def get_scope(context: ApiContext, scope_name: str) -> object:
     """Get a scope."""
     return scopes.get_scope(context.actor, scope_name)
 
 
-@endpoints.put(
-    "/scopes/<path:scope_name>", scope="resources:write", body=ScopeText, returns=Scope, errors=(409,)
-)
+@endpoints.put("/scopes/<path:scope_name>", body=ScopeText, returns=Scope)
 def update_scope(context: ApiContext, body: Body, scope_name: str) -> object:
     """Update the text that the consent page shows for a scope.
 
     The text of a resource's scope is changed with the resource.
     """
-    record, changed = scopes.update_scope(
-        context.actor, scope_name, body, expected_version=expected_version()
-    )
-    return Shown(record, changed=changed)
+    return scopes.update_scope(context.actor, scope_name, body, expected_version=expected_version())
 
 
-@endpoints.delete(
-    "/scopes/<path:scope_name>",
-    scope="resources:write",
-    query=(_CONFIRM,),
-    returns=DeletedScope,
-    if_match=True,
-    errors=(409,),
-)
+@endpoints.delete("/scopes/<path:scope_name>", query=(_CONFIRM,), returns=DeletedScope, if_match=True)
 def delete_scope(context: ApiContext, scope_name: str) -> object:
     """Delete a scope.
 

@@ -21,7 +21,7 @@ from app.operations.grants import grant_lists
 from app.rules.shapes import PublicId, described
 from app.web.bearer import ApiContext
 
-endpoints = Endpoints("Grants")
+endpoints = Endpoints("Grants", "tokens")
 
 
 class Grant(Representation):
@@ -48,7 +48,7 @@ class Grant(Representation):
     revoked_at: Annotated[datetime | None, described("Only set in the response that revokes it.")]
 
 
-@endpoints.page("/grants", scope="tokens:read", returns=Grant, filters=grant_lists.FILTERS)
+@endpoints.page("/grants", returns=Grant, filters=grant_lists.FILTERS)
 def list_grants(context: ApiContext) -> object:
     """List active grants.
 
@@ -57,7 +57,7 @@ def list_grants(context: ApiContext) -> object:
     return show_page(context, "grants", grant_lists.list_grants, filters=grant_lists.FILTERS)
 
 
-@endpoints.get("/grants/<grant_id>", scope="tokens:read", returns=Grant)
+@endpoints.get("/grants/<grant_id>", returns=Grant)
 def get_grant(context: ApiContext, grant_id: str) -> object:
     """Get an active grant."""
     return grant_lists.get_grant(context.actor, grant_id)

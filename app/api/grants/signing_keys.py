@@ -15,7 +15,7 @@ from app.rules.shapes import OneOf, SchemaOnly, described
 from app.web.bearer import ApiContext
 from app.web.json_api import created
 
-endpoints = Endpoints("Signing keys")
+endpoints = Endpoints("Signing keys", "settings")
 
 
 class SigningKey(Representation):
@@ -43,7 +43,7 @@ class SigningKey(Representation):
     public_jwk: Annotated[dict[str, Any], described("The public key (RFC 7517), as in the key set.")]
 
 
-@endpoints.page("/organizations/<slug>/signing-keys", scope="settings:read", returns=SigningKey)
+@endpoints.page("/organizations/<slug>/signing-keys", returns=SigningKey)
 def list_signing_keys(context: ApiContext, slug: str) -> object:
     """List the signing keys.
 
@@ -53,7 +53,7 @@ def list_signing_keys(context: ApiContext, slug: str) -> object:
     return show_page_of(context, f"signing-keys {slug}", keys, "kid")
 
 
-@endpoints.get("/organizations/<slug>/signing-keys/<kid>", scope="settings:read", returns=SigningKey)
+@endpoints.get("/organizations/<slug>/signing-keys/<kid>", returns=SigningKey)
 def get_signing_key(context: ApiContext, slug: str, kid: str) -> object:
     """Get a signing key."""
     return signing_key_lists.get_signing_key(context.actor, slug, kid)
@@ -61,7 +61,6 @@ def get_signing_key(context: ApiContext, slug: str, kid: str) -> object:
 
 @endpoints.post(
     "/organizations/<slug>/signing-keys/rotations",
-    scope="settings:write",
     body=signing_key_lists.KeyRotation,
     is_body_optional=True,
     returns=SigningKey,

@@ -17,7 +17,7 @@ from app.rules.shapes import OneOf, SchemaOnly, described
 from app.web.bearer import ApiContext
 from app.web.json_api import created, expected_version
 
-endpoints = Endpoints("Administrators")
+endpoints = Endpoints("Administrators", "admins")
 
 
 class Administrator(Representation):
@@ -59,7 +59,6 @@ class Administrator(Representation):
 
 @endpoints.page(
     "/organizations/<slug>/admins",
-    scope="admins:read",
     returns=Administrator,
     search="Part of an email address or a name, or a complete user ID.",
     filters=FILTERS,
@@ -72,9 +71,7 @@ def list_administrators(context: ApiContext, slug: str) -> object:
     return show_page(context, f"admins {slug}", administrators.list_administrators, slug, filters=FILTERS)
 
 
-@endpoints.post(
-    "/organizations/<slug>/admins", scope="admins:write", body=NewAdministrator, returns=Administrator
-)
+@endpoints.post("/organizations/<slug>/admins", body=NewAdministrator, returns=Administrator)
 def add_administrator(context: ApiContext, body: Body, slug: str) -> object:
     """Add an administrator.
 
@@ -93,19 +90,13 @@ def add_administrator(context: ApiContext, body: Body, slug: str) -> object:
     )
 
 
-@endpoints.get("/organizations/<slug>/admins/<admin_id>", scope="admins:read", returns=Administrator)
+@endpoints.get("/organizations/<slug>/admins/<admin_id>", returns=Administrator)
 def get_administrator(context: ApiContext, slug: str, admin_id: str) -> object:
     """Get an administrator."""
     return administrators.get_administrator(context.actor, slug, admin_id)
 
 
-@endpoints.delete(
-    "/organizations/<slug>/admins/<admin_id>",
-    scope="admins:write",
-    returns=Administrator,
-    if_match=True,
-    errors=(409,),
-)
+@endpoints.delete("/organizations/<slug>/admins/<admin_id>", returns=Administrator, if_match=True)
 def remove_administrator(context: ApiContext, slug: str, admin_id: str) -> object:
     """Remove an administrator.
 

@@ -17,7 +17,7 @@ from app.rules.shapes import described
 from app.web.bearer import ApiContext
 from app.web.json_api import boolean_parameter, envelope, expected_version
 
-endpoints = Endpoints("Instance")
+endpoints = Endpoints("Instance", "instance")
 
 
 class InstanceLimitsImpact(Representation):
@@ -96,11 +96,7 @@ _LIMITS_CHANGE = component(
 
 
 @endpoints.get(
-    "/instance/settings-limits",
-    scope="instance:read",
-    returns=_LIMITS,
-    meta=InstanceLimitsMeta,
-    names_organization=False,
+    "/instance/settings-limits", returns=_LIMITS, meta=InstanceLimitsMeta, names_organization=False
 )
 def get_instance_limits(context: ApiContext) -> object:
     """Get the limits of settings.
@@ -112,13 +108,11 @@ def get_instance_limits(context: ApiContext) -> object:
 
 @endpoints.put(
     "/instance/settings-limits",
-    scope="instance:write",
     query=(DRY_RUN,),
     body=_LIMITS_CHANGE,
     returns=_LIMITS,
     meta=InstanceLimitsMeta,
     names_organization=False,
-    errors=(409,),
 )
 def update_instance_limits(context: ApiContext, body: Body) -> object:
     """Update the limits of settings.

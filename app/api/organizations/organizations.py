@@ -24,7 +24,7 @@ from app.rules.shapes import OneOf, described
 from app.web.bearer import ApiContext
 from app.web.json_api import expected_version
 
-endpoints = Endpoints("Organizations")
+endpoints = Endpoints("Organizations", "organization")
 
 
 class Organization(Representation):
@@ -71,7 +71,6 @@ class CreatedOrganization(Organization):
 
 @endpoints.page(
     "/organizations",
-    scope="organization:read",
     returns=Organization,
     names_organization=False,
     search="Part of an ID or a name.",
@@ -106,33 +105,22 @@ def create_organization(context: ApiContext, body: Body) -> object:
     return Shown(new.organization, {"invitation": invitation})
 
 
-@endpoints.get("/organizations/<slug>", scope="organization:read", returns=Organization)
+@endpoints.get("/organizations/<slug>", returns=Organization)
 def get_organization(context: ApiContext, slug: str) -> object:
     """Get an organization."""
     return organizations.get_organization(context.actor, slug)
 
 
-@endpoints.put(
-    "/organizations/<slug>",
-    scope="organization:write",
-    body=OrganizationChange,
-    returns=Organization,
-    errors=(409,),
-)
+@endpoints.put("/organizations/<slug>", body=OrganizationChange, returns=Organization)
 def update_organization(context: ApiContext, body: Body, slug: str) -> object:
     """Update an organization.
 
     Only root can change `status`, with `organizations:write`.
     """
-    updated = organizations.update_organization(
-        context.actor, slug, body, expected_version=expected_version()
-    )
-    return Shown(updated.organization, changed=updated.changed)
+    return organizations.update_organization(context.actor, slug, body, expected_version=expected_version())
 
 
-@endpoints.delete(
-    "/organizations/<slug>", scope="organization:delete", returns=Organization, if_match=True, errors=(409,)
-)
+@endpoints.delete("/organizations/<slug>", scope="organization:delete", returns=Organization, if_match=True)
 def delete_organization(context: ApiContext, slug: str) -> object:
     """Delete an organization.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from app.api.endpoints import Body, Endpoints, Shown, show_page_of
+from app.api.endpoints import Body, Endpoints, show_page_of
 from app.api.representations import Representation, Slug, Source
 from app.operations.organizations import roles
 from app.rules.organizations.settings_table import ROLE_KEY_PATTERN, RoleChange, RoleFields
@@ -12,7 +12,7 @@ from app.rules.shapes import SchemaOnly, create_shape, described
 from app.web.bearer import ApiContext
 from app.web.json_api import expected_version
 
-endpoints = Endpoints("Roles")
+endpoints = Endpoints("Roles", "roles")
 # As JSON Schema, whose patterns are not anchored.
 ROLE_KEY = f"^{ROLE_KEY_PATTERN}$"
 
@@ -41,7 +41,7 @@ class _NewRoleFields(RoleFields):
 NewRole = create_shape("NewRole", _NewRoleFields, required=("id", "permissions"))
 
 
-@endpoints.page("/roles", scope="roles:read", returns=Role)
+@endpoints.page("/roles", returns=Role)
 def list_roles(context: ApiContext) -> object:
     """List roles.
 
@@ -50,7 +50,7 @@ def list_roles(context: ApiContext) -> object:
     return show_page_of(context, "roles", roles.list_roles(context.actor), "key")
 
 
-@endpoints.post("/roles", scope="roles:write", body=NewRole, returns=Role)
+@endpoints.post("/roles", body=NewRole, returns=Role)
 def create_role(context: ApiContext, body: Body) -> object:
     """Create a role.
 
@@ -60,19 +60,13 @@ def create_role(context: ApiContext, body: Body) -> object:
     return roles.create_role(context.actor, body)
 
 
-@endpoints.get("/roles/<role_id>", scope="roles:read", returns=Role)
+@endpoints.get("/roles/<role_id>", returns=Role)
 def get_role(context: ApiContext, role_id: str) -> object:
     """Get a role."""
     return roles.get_role(context.actor, role_id)
 
 
-@endpoints.put(
-    "/roles/<role_id>",
-    scope="roles:write",
-    body=RoleChange,
-    returns=Role,
-    errors=(409,),
-)
+@endpoints.put("/roles/<role_id>", body=RoleChange, returns=Role)
 def update_role(context: ApiContext, body: Body, role_id: str) -> object:
     """Update a role.
 
@@ -80,13 +74,10 @@ def update_role(context: ApiContext, body: Body, role_id: str) -> object:
     they have: 403. A user needs a recent sign-in (RFC 9470) to add any. `null` restores a field of a built-in role. The
     role `admin` can't be changed.
     """
-    record, changed = roles.update_role(context.actor, role_id, body, expected_version=expected_version())
-    return Shown(record, changed=changed)
+    return roles.update_role(context.actor, role_id, body, expected_version=expected_version())
 
 
-@endpoints.delete(
-    "/roles/<role_id>", scope="roles:write", returns=Role, etag=True, if_match=True, errors=(409,)
-)
+@endpoints.delete("/roles/<role_id>", returns=Role, etag=True, if_match=True)
 def delete_role(context: ApiContext, role_id: str) -> object:
     """Delete a role.
 

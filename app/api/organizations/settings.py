@@ -29,7 +29,7 @@ from app.web.bearer import ApiContext, authenticate_again
 from app.web.json_api import UnsupportedMediaType, boolean_parameter, envelope, expected_version
 from app.web.request_bodies import read_body
 
-endpoints = Endpoints("Settings")
+endpoints = Endpoints("Settings", "settings")
 DRY_RUN = boolean_query("dry_run", "Validate the change and report its impact without applying it.")
 _IMAGE_TYPES = tuple(f"image/{name.lower()}" for name in branding.LOGO_FORMATS)
 _CHOICE: JsonSchema = {
@@ -192,12 +192,7 @@ SETTINGS_SCHEMA = component("Settings", _settings_schema())
 SETTINGS_CHANGE_SCHEMA = component("SettingsChange", _settings_change_schema())
 
 
-@endpoints.get(
-    "/organizations/<slug>/settings",
-    scope="settings:read",
-    returns=SETTINGS_SCHEMA,
-    meta=SettingsMeta,
-)
+@endpoints.get("/organizations/<slug>/settings", returns=SETTINGS_SCHEMA, meta=SettingsMeta)
 def get_settings(context: ApiContext, slug: str) -> object:
     """Get the settings.
 
@@ -208,12 +203,10 @@ def get_settings(context: ApiContext, slug: str) -> object:
 
 @endpoints.put(
     "/organizations/<slug>/settings",
-    scope="settings:write",
     query=(DRY_RUN,),
     body=SETTINGS_CHANGE_SCHEMA,
     returns=SETTINGS_SCHEMA,
     meta=SettingsMeta,
-    errors=(409,),
 )
 def update_settings(context: ApiContext, body: Body, slug: str) -> object:
     """Update the settings.
@@ -239,11 +232,9 @@ def update_settings(context: ApiContext, body: Body, slug: str) -> object:
 
 @endpoints.put(
     "/organizations/<slug>/logo",
-    scope="settings:write",
     media=dict.fromkeys(_IMAGE_TYPES, _IMAGE),
     returns=SETTINGS_SCHEMA,
     meta=SettingsMeta,
-    errors=(409,),
 )
 def set_logo(context: ApiContext, slug: str) -> object:
     """Set the logo.
@@ -263,13 +254,7 @@ def set_logo(context: ApiContext, slug: str) -> object:
 
 
 @endpoints.delete(
-    "/organizations/<slug>/logo",
-    scope="settings:write",
-    returns=SETTINGS_SCHEMA,
-    meta=SettingsMeta,
-    etag=True,
-    if_match=True,
-    errors=(409,),
+    "/organizations/<slug>/logo", returns=SETTINGS_SCHEMA, meta=SettingsMeta, etag=True, if_match=True
 )
 def remove_logo(context: ApiContext, slug: str) -> object:
     """Remove the logo.

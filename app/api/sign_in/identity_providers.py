@@ -13,8 +13,8 @@ from app.rules.sign_in.identity_providers import STATUSES, IdentityProviderChang
 from app.web.bearer import ApiContext
 from app.web.json_api import expected_version
 
-endpoints = Endpoints("Identity providers")
-_of_users = Endpoints("Users")
+endpoints = Endpoints("Identity providers", "settings")
+_of_users = Endpoints("Users", "users")
 _ProviderId = Annotated[str, PublicId("idp", "identity provider")]
 _Slug = Annotated[str, described("Its name in URLs, which is part of the redirect URI.")]
 _Name = Annotated[str, described("The name on the sign-in button.")]
@@ -93,7 +93,7 @@ class LinkedIdentity(Representation):
     last_used_at: Annotated[datetime | None, described("When it last signed the user in.")]
 
 
-@endpoints.page("/identity-providers", scope="settings:read", returns=IdentityProvider)
+@endpoints.page("/identity-providers", returns=IdentityProvider)
 def list_identity_providers(context: ApiContext) -> object:
     """List identity providers.
 
@@ -104,10 +104,8 @@ def list_identity_providers(context: ApiContext) -> object:
 
 @endpoints.post(
     "/identity-providers",
-    scope="settings:write",
     body=NewIdentityProvider,
     returns=IdentityProvider,
-    errors=(409,),
     prepare=lambda context, body: identity_providers.check_issuer(context.actor, body),
 )
 def create_identity_provider(context: ApiContext, body: Body) -> object:
@@ -120,38 +118,25 @@ def create_identity_provider(context: ApiContext, body: Body) -> object:
     return identity_providers.create_identity_provider(context.actor, body)
 
 
-@endpoints.get("/identity-providers/<provider_id>", scope="settings:read", returns=IdentityProvider)
+@endpoints.get("/identity-providers/<provider_id>", returns=IdentityProvider)
 def get_identity_provider(context: ApiContext, provider_id: str) -> object:
     """Get an identity provider."""
     return identity_providers.get_identity_provider(context.actor, provider_id)
 
 
-@endpoints.put(
-    "/identity-providers/<provider_id>",
-    scope="settings:write",
-    body=IdentityProviderChange,
-    returns=IdentityProvider,
-    errors=(409,),
-)
+@endpoints.put("/identity-providers/<provider_id>", body=IdentityProviderChange, returns=IdentityProvider)
 def update_identity_provider(context: ApiContext, body: Body, provider_id: str) -> object:
     """Update an identity provider.
 
     `slug` can't be changed, nor `issuer` while users have linked accounts: create another provider instead. Sessions
     don't end when a provider is disabled. Also requires `users:write` and, for a user, a recent sign-in (RFC 9470).
     """
-    record, changed = identity_providers.update_identity_provider(
+    return identity_providers.update_identity_provider(
         context.actor, provider_id, body, expected_version=expected_version()
     )
-    return Shown(record, changed=changed)
 
 
-@endpoints.delete(
-    "/identity-providers/<provider_id>",
-    scope="settings:write",
-    returns=IdentityProvider,
-    if_match=True,
-    errors=(409,),
-)
+@endpoints.delete("/identity-providers/<provider_id>", returns=IdentityProvider, if_match=True)
 def delete_identity_provider(context: ApiContext, provider_id: str) -> object:
     """Delete an identity provider.
 
@@ -164,11 +149,7 @@ def delete_identity_provider(context: ApiContext, provider_id: str) -> object:
     )
 
 
-@endpoints.get(
-    "/identity-providers/<provider_id>/provisioning-tokens",
-    scope="settings:read",
-    returns=list[ProvisioningToken],
-)
+@endpoints.get("/identity-providers/<provider_id>/provisioning-tokens", returns=list[ProvisioningToken])
 def list_provisioning_tokens(context: ApiContext, provider_id: str) -> object:
     """List provisioning tokens.
 
@@ -178,11 +159,7 @@ def list_provisioning_tokens(context: ApiContext, provider_id: str) -> object:
 
 
 @endpoints.post(
-    "/identity-providers/<provider_id>/provisioning-tokens",
-    scope="settings:write",
-    returns=CreatedProvisioningToken,
-    etag=False,
-    errors=(409,),
+    "/identity-providers/<provider_id>/provisioning-tokens", returns=CreatedProvisioningToken, etag=False
 )
 def create_provisioning_token(context: ApiContext, provider_id: str) -> object:
     """Create a provisioning token.
@@ -196,9 +173,7 @@ def create_provisioning_token(context: ApiContext, provider_id: str) -> object:
 
 
 @endpoints.delete(
-    "/identity-providers/<provider_id>/provisioning-tokens/<provisioning_token_id>",
-    scope="settings:write",
-    returns=ProvisioningToken,
+    "/identity-providers/<provider_id>/provisioning-tokens/<provisioning_token_id>", returns=ProvisioningToken
 )
 def delete_provisioning_token(context: ApiContext, provider_id: str, provisioning_token_id: str) -> object:
     """Delete a provisioning token.
@@ -209,7 +184,7 @@ def delete_provisioning_token(context: ApiContext, provider_id: str, provisionin
     return provisioning_tokens.delete_provisioning_token(context.actor, provider_id, provisioning_token_id)
 
 
-@_of_users.get("/users/<user_id>/linked-identities", scope="users:read", returns=list[LinkedIdentity])
+@_of_users.get("/users/<user_id>/linked-identities", returns=list[LinkedIdentity])
 def list_user_identities(context: ApiContext, user_id: str) -> object:
     """List a user's linked accounts.
 
@@ -218,9 +193,7 @@ def list_user_identities(context: ApiContext, user_id: str) -> object:
     return linked_identities.list_user_identities(context.actor, user_id)
 
 
-@_of_users.delete(
-    "/users/<user_id>/linked-identities/<identity_id>", scope="users:write", returns=LinkedIdentity
-)
+@_of_users.delete("/users/<user_id>/linked-identities/<identity_id>", returns=LinkedIdentity)
 def unlink_user_identity(context: ApiContext, user_id: str, identity_id: str) -> object:
     """Unlink an account of a user.
 

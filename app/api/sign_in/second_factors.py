@@ -12,7 +12,7 @@ from app.rules.shapes import OneOf, described
 from app.rules.sign_in.second_factors import PASSKEY, TOTP
 from app.web.bearer import ApiContext
 
-endpoints = Endpoints("Users")
+endpoints = Endpoints("Users", "users")
 _Method = Annotated[str, OneOf((TOTP, PASSKEY))]
 
 
@@ -54,13 +54,13 @@ class ResetSecondFactors(Representation):
     revoked: RevokedWithFactors
 
 
-@endpoints.get("/users/<user_id>/second-factors", scope="users:read", returns=SecondFactors)
+@endpoints.get("/users/<user_id>/second-factors", returns=SecondFactors)
 def list_user_second_factors(context: ApiContext, user_id: str) -> object:
     """List a user's second factors."""
     return Shown(list_user_factors(context.actor, user_id), {"user_id": user_id})
 
 
-@endpoints.delete("/users/<user_id>/second-factors", scope="users:write", returns=ResetSecondFactors)
+@endpoints.delete("/users/<user_id>/second-factors", returns=ResetSecondFactors)
 def reset_user_second_factors(context: ApiContext, user_id: str) -> object:
     """Reset a user's second factors.
 

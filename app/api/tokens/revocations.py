@@ -36,7 +36,7 @@ from app.web.bearer import ApiContext, authenticate_caller, read_basic
 from app.web.json_api import created, envelope, query_parameters, read_object
 from app.web.request_log import request_id
 
-endpoints = Endpoints("Revocations")
+endpoints = Endpoints("Revocations", "tokens")
 REVOKED = "Token revoked"
 _FIELD_OF = {kind: name for name, kind in SELECTORS.items()}
 _BoundedCount = Annotated[int, SchemaOnly(minimum=0, maximum=MAX_COUNT)]
@@ -92,7 +92,7 @@ class Revocation(Representation):
     created_by_id: Annotated[str | None, described("`usr_…` or `cli_…`.")]
 
 
-@endpoints.page("/organizations/<slug>/revocations", scope="tokens:read", returns=Revocation)
+@endpoints.page("/organizations/<slug>/revocations", returns=Revocation)
 def list_revocations(context: ApiContext, slug: str) -> object:
     """List bulk revocations.
 
@@ -101,7 +101,7 @@ def list_revocations(context: ApiContext, slug: str) -> object:
     return show_page(context, f"revocations {slug}", revocation.list_receipts, slug)
 
 
-@endpoints.get("/organizations/<slug>/revocations/<revocation_id>", scope="tokens:read", returns=Revocation)
+@endpoints.get("/organizations/<slug>/revocations/<revocation_id>", returns=Revocation)
 def get_revocation(context: ApiContext, slug: str, revocation_id: str) -> object:
     """Get a bulk revocation."""
     return revocation.get_receipt(context.actor, slug, revocation_id)

@@ -12,7 +12,7 @@ from app.operations.tokens.token_lists import FILTERS
 from app.rules.shapes import OneOf, PublicId, described
 from app.web.bearer import ApiContext
 
-endpoints = Endpoints("Tokens")
+endpoints = Endpoints("Tokens", "tokens")
 _TokenId = Annotated[str, PublicId("tok", "token")]
 
 
@@ -50,7 +50,7 @@ class Token(Representation):
     revoked_at: Annotated[datetime | None, described("Only set in the response that revokes it.")]
 
 
-@endpoints.page("/tokens", scope="tokens:read", returns=Token, filters=FILTERS)
+@endpoints.page("/tokens", returns=Token, filters=FILTERS)
 def list_tokens(context: ApiContext) -> object:
     """List active access tokens.
 
@@ -59,7 +59,7 @@ def list_tokens(context: ApiContext) -> object:
     return show_page(context, "tokens", token_lists.list_tokens, filters=FILTERS)
 
 
-@endpoints.get("/tokens/<token_id>", scope="tokens:read", returns=Token)
+@endpoints.get("/tokens/<token_id>", returns=Token)
 def get_token(context: ApiContext, token_id: str) -> object:
     """Get an active access token."""
     return token_lists.get_token(context.actor, token_id)

@@ -12,7 +12,7 @@ from app.operations.users.app_roles import NewRoleAssignment
 from app.rules.shapes import PublicId, described
 from app.web.bearer import ApiContext
 
-endpoints = Endpoints("App roles")
+endpoints = Endpoints("App roles", "users")
 
 
 class RoleAssignment(Representation):
@@ -37,19 +37,14 @@ class RoleAssignment(Representation):
     created_by: CreatedBy
 
 
-@endpoints.page("/clients/<client_id>/role-assignments", scope="users:read", returns=RoleAssignment)
+@endpoints.page("/clients/<client_id>/role-assignments", returns=RoleAssignment)
 def list_role_assignments(context: ApiContext, client_id: str) -> object:
     """List the roles of users and groups in a client, newest first."""
     return show_page(context, f"role assignments {client_id}", app_roles.list_app_role_assignments, client_id)
 
 
 @endpoints.post(
-    "/clients/<client_id>/role-assignments",
-    scope="users:write",
-    body=NewRoleAssignment,
-    returns=RoleAssignment,
-    etag=False,
-    errors=(409,),
+    "/clients/<client_id>/role-assignments", body=NewRoleAssignment, returns=RoleAssignment, etag=False
 )
 def assign_role(context: ApiContext, body: Body, client_id: str) -> object:
     """Assign a role of a client to a user or a group.
@@ -60,9 +55,7 @@ def assign_role(context: ApiContext, body: Body, client_id: str) -> object:
     return app_roles.assign_app_role(context.actor, client_id, body)
 
 
-@endpoints.delete(
-    "/clients/<client_id>/role-assignments/<assignment_id>", scope="users:write", returns=RoleAssignment
-)
+@endpoints.delete("/clients/<client_id>/role-assignments/<assignment_id>", returns=RoleAssignment)
 def remove_role_assignment(context: ApiContext, client_id: str, assignment_id: str) -> object:
     """Take a role of a client from a user or a group.
 

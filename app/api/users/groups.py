@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
-from app.api.endpoints import Body, Endpoints, Shown, show_page
+from app.api.endpoints import Body, Endpoints, show_page
 from app.api.representations import (
     Count,
     CreatedAt,
@@ -24,7 +24,7 @@ from app.rules.shapes import PublicId, described
 from app.web.bearer import ApiContext
 from app.web.json_api import created, expected_version
 
-endpoints = Endpoints("Groups")
+endpoints = Endpoints("Groups", "users")
 GroupId = Annotated[str, PublicId("grp", "group")]
 _GroupFields: Any = fields_of("GroupFields", GroupFields)
 
@@ -72,20 +72,14 @@ class RemovedMember(Representation):
 
 
 @endpoints.page(
-    "/organizations/<slug>/groups",
-    scope="users:read",
-    returns=Group,
-    search="Part of a name.",
-    filters=groups.FILTERS,
+    "/organizations/<slug>/groups", returns=Group, search="Part of a name.", filters=groups.FILTERS
 )
 def list_groups(context: ApiContext, slug: str) -> object:
     """List groups."""
     return show_page(context, f"groups {slug}", groups.list_groups, slug, filters=groups.FILTERS)
 
 
-@endpoints.post(
-    "/organizations/<slug>/groups", scope="users:write", body=NewGroup, returns=Group, errors=(409,)
-)
+@endpoints.post("/organizations/<slug>/groups", body=NewGroup, returns=Group)
 def create_group(context: ApiContext, body: Body, slug: str) -> object:
     """Create a group.
 
@@ -94,29 +88,20 @@ def create_group(context: ApiContext, body: Body, slug: str) -> object:
     return groups.create_group(context.actor, slug, body)
 
 
-@endpoints.get("/organizations/<slug>/groups/<group_id>", scope="users:read", returns=Group)
+@endpoints.get("/organizations/<slug>/groups/<group_id>", returns=Group)
 def get_group(context: ApiContext, slug: str, group_id: str) -> object:
     """Get a group."""
     return groups.get_group(context.actor, slug, group_id)
 
 
-@endpoints.put(
-    "/organizations/<slug>/groups/<group_id>",
-    scope="users:write",
-    body=GroupChange,
-    returns=Group,
-    errors=(409,),
-)
+@endpoints.put("/organizations/<slug>/groups/<group_id>", body=GroupChange, returns=Group)
 def update_group(context: ApiContext, body: Body, slug: str, group_id: str) -> object:
     """Update a group."""
-    record, changed = groups.update_group(
-        context.actor, slug, group_id, body, expected_version=expected_version()
-    )
-    return Shown(record, changed=changed)
+    return groups.update_group(context.actor, slug, group_id, body, expected_version=expected_version())
 
 
 @endpoints.delete(
-    "/organizations/<slug>/groups/<group_id>", scope="users:write", returns=Group, etag=True, if_match=True
+    "/organizations/<slug>/groups/<group_id>", returns=Group, etag=True, if_match=True, errors=()
 )
 def delete_group(context: ApiContext, slug: str, group_id: str) -> object:
     """Delete a group.
@@ -128,7 +113,6 @@ def delete_group(context: ApiContext, slug: str, group_id: str) -> object:
 
 @endpoints.page(
     "/organizations/<slug>/groups/<group_id>/members",
-    scope="users:read",
     returns=GroupMember,
     search="Part of an email address or a name, or a complete user ID.",
 )
@@ -138,12 +122,7 @@ def list_group_members(context: ApiContext, slug: str, group_id: str) -> object:
 
 
 @endpoints.post(
-    "/organizations/<slug>/groups/<group_id>/members",
-    scope="users:write",
-    body=NewMember,
-    returns=GroupMember,
-    etag=False,
-    errors=(409,),
+    "/organizations/<slug>/groups/<group_id>/members", body=NewMember, returns=GroupMember, etag=False
 )
 def add_group_member(context: ApiContext, body: Body, slug: str, group_id: str) -> object:
     """Add a member to a group.
@@ -155,9 +134,7 @@ def add_group_member(context: ApiContext, body: Body, slug: str, group_id: str) 
     return created(GroupMember.to_json(member), member.user.public_id)
 
 
-@endpoints.delete(
-    "/organizations/<slug>/groups/<group_id>/members/<user_id>", scope="users:write", returns=RemovedMember
-)
+@endpoints.delete("/organizations/<slug>/groups/<group_id>/members/<user_id>", returns=RemovedMember)
 def remove_group_member(context: ApiContext, slug: str, group_id: str, user_id: str) -> object:
     """Remove a member from a group."""
     groups.remove_member(context.actor, slug, group_id, user_id)

@@ -24,7 +24,7 @@ from app.web.json_api import (
 )
 from app.web.request_bodies import body_reader
 
-endpoints = Endpoints("Users")
+endpoints = Endpoints("Users", "users")
 _FORMAT_OF = {"text/csv": "csv", "application/json": "json", "application/x-ndjson": "ndjson"}
 _STATUSES = ("checking", "checked", "running", "done", "cancelled", "failed")
 
@@ -87,7 +87,7 @@ class RejectedRow(Representation):
     errors: Annotated[list[RowError], described("Everything that is wrong with the row.")]
 
 
-@endpoints.page("/users/imports", scope="users:read", returns=UserImport)
+@endpoints.page("/users/imports", returns=UserImport)
 def list_user_imports(context: ApiContext) -> object:
     """List imports of users.
 
@@ -98,7 +98,6 @@ def list_user_imports(context: ApiContext) -> object:
 
 @endpoints.post(
     "/users/imports",
-    scope="users:write",
     query=(
         Query("name", {"type": "string", "maxLength": 200}, "The name of the file."),
         Query(
@@ -160,13 +159,13 @@ def import_users(context: ApiContext) -> object:
         import_records.discard_upload(context.actor, upload.id)
 
 
-@endpoints.get("/users/imports/<import_id>", scope="users:read", returns=UserImport)
+@endpoints.get("/users/imports/<import_id>", returns=UserImport)
 def get_user_import(context: ApiContext, import_id: str) -> object:
     """Get an import of users."""
     return import_records.get_import(context.actor, import_id)
 
 
-@endpoints.delete("/users/imports/<import_id>", scope="users:write", returns=UserImport, errors=(409,))
+@endpoints.delete("/users/imports/<import_id>", returns=UserImport, errors=(409,))
 def cancel_user_import(context: ApiContext, import_id: str) -> object:
     """Cancel an import of users.
 
@@ -175,7 +174,7 @@ def cancel_user_import(context: ApiContext, import_id: str) -> object:
     return import_records.cancel_import(context.actor, import_id)
 
 
-@endpoints.post("/users/imports/<import_id>/start", status=200, scope="users:write", returns=UserImport)
+@endpoints.post("/users/imports/<import_id>/start", status=200, returns=UserImport)
 def start_user_import(context: ApiContext, import_id: str) -> object:
     """Start an import that was checked.
 

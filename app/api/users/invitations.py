@@ -12,8 +12,8 @@ from app.rules.shapes import PublicId, described
 from app.web.bearer import ApiContext
 from app.web.json_api import expected_version
 
-endpoints = Endpoints("Administrators")
-registration_endpoints = Endpoints("Users")
+endpoints = Endpoints("Administrators", "admins")
+registration_endpoints = Endpoints("Users", "users")
 _RegistrationId = Annotated[str, PublicId("reg", "registration")]
 
 
@@ -30,23 +30,20 @@ class Invitation(Representation):
     expires_at: Annotated[datetime, described("When the link in the email stops working.")]
 
 
-@endpoints.page("/organizations/<slug>/invitations", scope="admins:read", returns=Invitation)
+@endpoints.page("/organizations/<slug>/invitations", returns=Invitation)
 def list_invitations(context: ApiContext, slug: str) -> object:
     """List the open invitations."""
     return show_page(context, f"invitations {slug}", invitations.list_invitations, slug)
 
 
-@endpoints.get("/organizations/<slug>/invitations/<invitation_id>", scope="admins:read", returns=Invitation)
+@endpoints.get("/organizations/<slug>/invitations/<invitation_id>", returns=Invitation)
 def get_invitation(context: ApiContext, slug: str, invitation_id: str) -> object:
     """Get an open invitation."""
     return invitations.get_invitation(context.actor, slug, invitation_id)
 
 
 @endpoints.delete(
-    "/organizations/<slug>/invitations/<invitation_id>",
-    scope="admins:write",
-    returns=Invitation,
-    if_match=True,
+    "/organizations/<slug>/invitations/<invitation_id>", returns=Invitation, if_match=True, errors=()
 )
 def revoke_invitation(context: ApiContext, slug: str, invitation_id: str) -> object:
     """Revoke an invitation."""
@@ -81,7 +78,7 @@ class ApprovedRegistration(Representation):
     email: Annotated[str, described("The email address that the user signs in with.")]
 
 
-@registration_endpoints.page("/registrations", scope="users:read", returns=Registration)
+@registration_endpoints.page("/registrations", returns=Registration)
 def list_registrations(context: ApiContext) -> object:
     """List registrations that await verification.
 
@@ -91,14 +88,14 @@ def list_registrations(context: ApiContext) -> object:
     return show_page(context, "registrations", registrations.list_registrations)
 
 
-@registration_endpoints.get("/registrations/<registration_id>", scope="users:read", returns=Registration)
+@registration_endpoints.get("/registrations/<registration_id>", returns=Registration)
 def get_registration(context: ApiContext, registration_id: str) -> object:
     """Get a registration."""
     return registrations.get_registration(context.actor, registration_id)
 
 
 @registration_endpoints.post(
-    "/registrations/<registration_id>/approve", status=200, scope="users:write", returns=ApprovedRegistration
+    "/registrations/<registration_id>/approve", status=200, returns=ApprovedRegistration
 )
 def approve_registration(context: ApiContext, registration_id: str) -> object:
     """Approve a registration.
@@ -111,7 +108,7 @@ def approve_registration(context: ApiContext, registration_id: str) -> object:
     return {"id": registration_id, "user_id": user.public_id, "email": user.email}
 
 
-@registration_endpoints.delete("/registrations/<registration_id>", scope="users:write", returns=Registration)
+@registration_endpoints.delete("/registrations/<registration_id>", returns=Registration)
 def reject_registration(context: ApiContext, registration_id: str) -> object:
     """Reject a registration.
 

@@ -38,7 +38,7 @@ from app.rules.users.profile import ADDRESS_PARTS, CHECKS, STATUSES, NewUser, Us
 from app.web.bearer import ApiContext
 from app.web.json_api import expected_version
 
-endpoints = Endpoints("Users")
+endpoints = Endpoints("Users", "users")
 
 
 def _texts(names: Iterable[str]) -> dict[str, Any]:
@@ -217,7 +217,6 @@ class TransferredOwnership(Representation):
 
 @endpoints.page(
     "/users",
-    scope="users:read",
     returns=User,
     search="The email address of a user, part of one or of a name, or a complete ID.",
     filters=FILTERS,
@@ -227,7 +226,7 @@ def list_users(context: ApiContext) -> object:
     return show_page(context, "users", users.list_users, filters=FILTERS)
 
 
-@endpoints.post("/users", scope="users:write", body=NewUser, returns=User)
+@endpoints.post("/users", body=NewUser, returns=User)
 def create_user(context: ApiContext, body: Body) -> object:
     """Create a user.
 
@@ -236,24 +235,23 @@ def create_user(context: ApiContext, body: Body) -> object:
     return user_changes.add_user(context.actor, body)
 
 
-@endpoints.get("/users/<user_id>", scope="users:read", returns=User)
+@endpoints.get("/users/<user_id>", returns=User)
 def get_user(context: ApiContext, user_id: str) -> object:
     """Get a user."""
     return users.get_user_record(context.actor, user_id)
 
 
-@endpoints.put("/users/<user_id>", scope="users:write", body=UserChange, returns=User, errors=(409,))
+@endpoints.put("/users/<user_id>", body=UserChange, returns=User)
 def update_user(context: ApiContext, body: Body, user_id: str) -> object:
     """Update a user.
 
     A user who has a role with more permissions than the caller can't be changed: 403. The last administrator can't be
     disabled: 409 `last_administrator`. A user needs a recent sign-in (RFC 9470) to change an email address.
     """
-    updated = user_changes.update_user(context.actor, user_id, body, expected_version=expected_version())
-    return Shown(updated.record, changed=updated.changed)
+    return user_changes.update_user(context.actor, user_id, body, expected_version=expected_version())
 
 
-@endpoints.delete("/users/<user_id>", scope="users:write", returns=DeletedUser, if_match=True, errors=(409,))
+@endpoints.delete("/users/<user_id>", returns=DeletedUser, if_match=True)
 def delete_user(context: ApiContext, user_id: str) -> object:
     """Delete a user.
 
@@ -282,7 +280,7 @@ def transfer_ownership(context: ApiContext, body: Body, user_id: str) -> object:
     return ownership.transfer_ownership(context.actor, user_id, body)
 
 
-@endpoints.post("/users/<user_id>/reset", status=200, scope="users:write", returns=PasswordReset)
+@endpoints.post("/users/<user_id>/reset", status=200, returns=PasswordReset)
 def reset_user(context: ApiContext, user_id: str) -> object:
     """Create a password reset link.
 
@@ -296,7 +294,7 @@ def reset_user(context: ApiContext, user_id: str) -> object:
     return Shown(reset, {"user_id": user_id, **link})
 
 
-@endpoints.get("/users/<user_id>/sessions", scope="users:read", returns=list[UserSession])
+@endpoints.get("/users/<user_id>/sessions", returns=list[UserSession])
 def list_user_sessions(context: ApiContext, user_id: str) -> object:
     """List a user's sessions.
 
@@ -305,7 +303,7 @@ def list_user_sessions(context: ApiContext, user_id: str) -> object:
     return user_changes.list_user_sessions(context.actor, user_id)
 
 
-@endpoints.delete("/users/<user_id>/sessions", scope="users:write", returns=RevokedSessions)
+@endpoints.delete("/users/<user_id>/sessions", returns=RevokedSessions)
 def revoke_user_sessions(context: ApiContext, user_id: str) -> object:
     """End all sessions of a user.
 
@@ -315,7 +313,7 @@ def revoke_user_sessions(context: ApiContext, user_id: str) -> object:
     return {"user_id": user_id, "sessions_revoked": count}
 
 
-@endpoints.delete("/users/<user_id>/sessions/<session_id>", scope="users:write", returns=RevokedSessions)
+@endpoints.delete("/users/<user_id>/sessions/<session_id>", returns=RevokedSessions)
 def revoke_user_session(context: ApiContext, user_id: str, session_id: str) -> object:
     """End one session of a user.
 

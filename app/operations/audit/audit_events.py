@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
-from functools import cache
 from typing import Any
 from uuid import UUID
 
@@ -12,7 +11,7 @@ from msgspec import Struct
 from sqlalchemy import ColumnElement, Select, bindparam, false, not_, or_, select
 
 from app.extensions import db
-from app.fast_path.compiled_query import CompiledQuery, list_parameters, list_values, size_of_list
+from app.fast_path.compiled_query import ListQuery
 from app.models.audit import AuditEvent, Webhook
 from app.models.base import is_same
 from app.models.client import Client, Credential, Resource
@@ -221,7 +220,7 @@ def find_target_names(actor: Actor, events: Iterable[AuditRecord]) -> dict[UUID,
     """
     actor.require("audit:read")
     ids = {event.id: found for event in events if (found := _target(event)) is not None}
-    named = _names(actor.organization_id, set(ids.values()))
+    named = find_names(actor, ids.values())
     return {event_id: named[found] for event_id, found in ids.items() if found in named}
 
 
@@ -231,7 +230,16 @@ def find_names(actor: Actor, ids: Iterable[str]) -> dict[str, NamedTarget]:
 
     For ids that the actor has already seen, so no permission is required.
     """
-    return _names(actor.organization_id, set(ids))
+    organization_id, wanted = actor.organization_id, set(ids)
+    found: dict[str, NamedTarget] = {}
+    for prefix, query in _NAME_QUERIES.items():
+        rows = {
+            row_id: text for text in wanted if (row_id := _row_id(organization_id, prefix, text)) is not None
+        }
+        if rows:
+            named = query.rows([*rows], organization_id=organization_id)
+            found |= {rows[row[0]]: NamedTarget(*row[1:]) for row in named}
+    return found | _find_deleted_names(organization_id, wanted - set(found))
 
 
 def _target(event: AuditRecord) -> str | None:
@@ -240,21 +248,6 @@ def _target(event: AuditRecord) -> str | None:
     # The assignment is deleted with the role. The event says which user had it.
     found = (event.after or event.before or {}).get("user_id")
     return found if isinstance(found, str) else None
-
-
-def _names(organization_id: str, ids: set[str]) -> dict[str, NamedTarget]:
-    found: dict[str, NamedTarget] = {}
-    for prefix in _NAMES:
-        rows = {
-            row_id: text for text in ids if (row_id := _row_id(organization_id, prefix, text)) is not None
-        }
-        if rows:
-            size = size_of_list(rows)
-            named = _names_query(prefix, size).rows(
-                organization_id=organization_id, **list_values("id", [*rows], size)
-            )
-            found |= {rows[row[0]]: NamedTarget(*row[1:]) for row in named}
-    return found | _find_deleted_names(organization_id, ids - set(found))
 
 
 # By prefix of the public id: the model, and its ids with their names and whether the object was deleted.
@@ -291,13 +284,10 @@ _NAMES: Mapping[str, tuple[Any, Select[*tuple[Any, ...]]]] = {
 }
 
 
-@cache
-def _names_query(prefix: str, ids: int) -> CompiledQuery:
-    model, named = _NAMES[prefix]
-    of_organization = model.organization_id == bindparam("organization_id")
-    return CompiledQuery(
-        named.where(of_organization, model.id.in_(list_parameters("id", AuditEvent.id, ids)))
-    )
+_NAME_QUERIES = {
+    prefix: ListQuery(named.where(model.organization_id == bindparam("organization_id")), model.id)
+    for prefix, (model, named) in _NAMES.items()
+}
 
 
 def _row_id(organization_id: str, prefix: str, text: str) -> UUID | None:

@@ -26,6 +26,7 @@ from app.operations.audit.usage import MAX_HOURS_IN_HOURS
 from app.operations.grants.grant_lists import restrict_to_own_clients
 from app.operations.store import clock
 from app.operations.store.replica import read_figures
+from app.operations.store.rows import count_query
 from app.operations.store.transactions import read
 from app.operations.store.usage_counters import DAY, FAILED_USERS, HOUR, NONE, start_of
 from app.rules.actor import Actor
@@ -230,16 +231,13 @@ def count_recent_failures(actor: Actor) -> int:
 
 
 # Every page of the portal counts them.
-_COUNT_RECENT = CompiledQuery(
-    select(func.count()).select_from(
-        select(FailedRequest.at)
-        .where(
-            FailedRequest.organization_id == bindparam("organization_id"),
-            FailedRequest.at > bindparam("since", type_=FailedRequest.at.type),
-        )
-        .limit(bindparam("limit", type_=Integer))
-        .subquery()
+_COUNT_RECENT = count_query(
+    select(FailedRequest.at)
+    .where(
+        FailedRequest.organization_id == bindparam("organization_id"),
+        FailedRequest.at > bindparam("since", type_=FailedRequest.at.type),
     )
+    .limit(bindparam("limit", type_=Integer))
 )
 
 

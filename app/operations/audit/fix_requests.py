@@ -34,11 +34,6 @@ class FixOffer(Struct, frozen=True):
     problem: str | None = None
     unfamiliar_host: str | None = None
 
-    @property
-    def is_available(self) -> bool:
-        """Return whether the reader can make the change."""
-        return not self.missing_permissions and self.problem is None
-
 
 def find_request_client(actor: Actor, entry: FailedRequestRecord) -> ClientRecord | None:
     """Return the client as it is registered now, or None if it was deleted or the actor may not read it."""

@@ -56,11 +56,6 @@ class WebhookSubscription(Struct, frozen=True):
 _cache: BoundedCache[tuple[tuple[WebhookSubscription, ...], CacheStamp]] = BoundedCache(_MAX_CACHED)
 
 
-def clear_cached_subscriptions() -> None:
-    """Clear the cache of this process."""
-    _cache.clear()
-
-
 def find_subscriptions(organization_id: str) -> tuple[WebhookSubscription, ...]:
     """Find the organization's subscriptions. Call this in the transaction that records the event."""
     cached = _cache.get(organization_id)

@@ -23,7 +23,7 @@ from app.operations.directory.lookups import get_organization_by_id, touch_organ
 from app.operations.mail.notices import email_administrators
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import audit, clock, keyring, outbox
-from app.operations.store.rows import Page, PageRequest, count_rows, get_row, make_record, read_page
+from app.operations.store.rows import Page, PageRequest, Updated, count_rows, get_row, make_record, read_page
 from app.operations.store.transactions import (
     OutdatedRead,
     count_changed,
@@ -201,7 +201,7 @@ def create_webhook(actor: Actor, sent: Mapping[str, Any]) -> SignedWebhook:
 @transaction
 def update_webhook(
     actor: Actor, webhook_id: str, sent: Mapping[str, Any], *, expected_version: ExpectedVersion = None
-) -> tuple[WebhookRecord, tuple[str, ...]]:
+) -> Updated[WebhookRecord]:
     """Update the given fields and return the webhook with the names of the changed fields.
 
     A webhook that is enabled again starts without its previous failures and pending deliveries, one with another URL
@@ -214,7 +214,7 @@ def update_webhook(
     values = validate_webhook_fields(sent, is_new=False, allowed_hosts=current().outgoing_allowed_hosts)
     values = {name: value for name, value in values.items() if getattr(row, name) != value}
     if not values:
-        return webhook_record(row), ()
+        return Updated(webhook_record(row), ())
     if "url" in values:
         require_fresh_user_sign_in(actor)
     changed = tuple(sorted(values))
@@ -236,7 +236,7 @@ def update_webhook(
     record_webhook_event(
         actor, "webhook.updated", row.id, before={name: before[name] for name in audited}, after=facts
     )
-    return webhook_record(row), changed
+    return Updated(webhook_record(row), changed)
 
 
 @transaction

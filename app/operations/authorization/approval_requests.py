@@ -9,12 +9,11 @@ from uuid import UUID
 
 from msgspec import Struct
 from msgspec.structs import replace
-from sqlalchemy import Select, bindparam, delete, func, insert, select, update
+from sqlalchemy import Select, bindparam, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from app.database_errors import is_duplicate_key
 from app.extensions import db
-from app.fast_path.compiled_query import CompiledQuery
 from app.models.base import has_key, is_same
 from app.models.client import DELETED, Client, ClientRequest
 from app.models.user import User
@@ -28,11 +27,13 @@ from app.operations.clients.clients import (
 )
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.directory.snapshots import ClientSnapshot
+from app.operations.directory.users import parse_user_id
 from app.operations.mail.notices import email_administrators, notify_user
 from app.operations.store import audit, clock, rate_limits
 from app.operations.store.rows import (
     Page,
     PageRequest,
+    count_query,
     count_rows,
     filter_conditions,
     get_row,
@@ -138,10 +139,7 @@ class ClientRequestRecord(HasPublicId, Struct, frozen=True):
     @property
     def member_id(self) -> UUID:
         """The id of the member's row."""
-        parsed = parse_public_id("usr", self.user_id)
-        if parsed is None:
-            raise NotFound("There is no such user.")
-        return parsed
+        return parse_user_id(self.user_id)
 
 
 def build_record(row: Any) -> ClientRequestRecord:
@@ -263,17 +261,14 @@ def _enforce_limits(actor: Actor) -> None:
         )
 
 
-_COUNT_OPEN = CompiledQuery(
-    select(func.count()).select_from(
-        select(ClientRequest.id)
-        .where(
-            ClientRequest.organization_id == bindparam("organization_id"),
-            ClientRequest.status == OPEN,
-            ClientRequest.expires_at > bindparam("now", type_=ClientRequest.expires_at.type),
-        )
-        .limit(100)
-        .subquery()
+_COUNT_OPEN = count_query(
+    select(ClientRequest.id)
+    .where(
+        ClientRequest.organization_id == bindparam("organization_id"),
+        ClientRequest.status == OPEN,
+        ClientRequest.expires_at > bindparam("now", type_=ClientRequest.expires_at.type),
     )
+    .limit(100)
 )
 
 

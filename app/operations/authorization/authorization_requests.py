@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any
 from uuid import UUID
 
 from msgspec import Struct
@@ -25,7 +24,12 @@ from app.operations.directory.snapshots import ClientSnapshot
 from app.operations.sign_in.sessions import SessionRecord
 from app.operations.store import audit, clock
 from app.operations.store.rows import count_rows
-from app.operations.store.transactions import count_changed, current_unit_of_work, transaction
+from app.operations.store.transactions import (
+    count_changed,
+    current_unit_of_work,
+    transaction,
+    transaction_part,
+)
 from app.operations.tokens import access_tokens
 from app.rules.actor import Actor
 from app.rules.authorization.authorization_request import (
@@ -177,11 +181,9 @@ class RequestEnded(NotFound):
 
     status = 400
     code = "request_ended"
-
-    def __init__(self) -> None:
-        super().__init__(
-            "This sign-in request was already completed or has expired. Go back to the app and start again."
-        )
+    default_description = lazy_gettext(
+        "This sign-in request was already completed or has expired. Go back to the app and start again."
+    )
 
 
 def find_requesting_client(
@@ -293,14 +295,10 @@ def record_selected_session(
     actor: Actor, request: AuthorizationRequestRecord, session: SessionRecord
 ) -> None:
     """Record that the user selected this session, which satisfies ``prompt=select_account``."""
-    _update_request(actor, request, selected_session_id=session.id)
-
-
-def _update_request(actor: Actor, request: AuthorizationRequestRecord, **values: Any) -> None:
     count_changed(
         update(AuthorizationRequest)
         .where(has_key(AuthorizationRequest, actor.organization_id, request.id))
-        .values(**values)
+        .values(selected_session_id=session.id)
     )
 
 
@@ -340,7 +338,7 @@ def issue_code(
     Raises RequestEnded when the request was already decided. Audit: ``consent.given`` and ``code.issued``.
     """
     if request is not None:
-        _complete(actor, request)
+        complete_request(actor, request)
     elif pushed_id is not None:
         _mark_pushed_used(actor, pushed_id)
     if remember:
@@ -366,17 +364,13 @@ def issue_code(
 @transaction
 def deny_request(actor: Actor, client: ClientSnapshot, request: AuthorizationRequestRecord) -> None:
     """Complete the request without a code. Raises RequestEnded. Audit: ``consent.denied``."""
-    _complete(actor, request)
+    complete_request(actor, request)
     audit.record(actor, "consent.denied", "client", client.client_id)
 
 
-@transaction
+@transaction_part
 def complete_request(actor: Actor, request: AuthorizationRequestRecord) -> None:
-    """Complete the request after an error response. Raises RequestEnded."""
-    _complete(actor, request)
-
-
-def _complete(actor: Actor, request: AuthorizationRequestRecord) -> None:
+    """Complete the request, with or without a code. Raises RequestEnded."""
     changed = count_changed(
         update(AuthorizationRequest)
         .where(

@@ -16,12 +16,7 @@ from sqlalchemy import func, select
 from app.extensions import db
 from app.models.client import Client, ClientAccess, Resource
 from app.models.token import AccessToken
-from app.operations.clients.access_records import (
-    AccessRecord,
-    already_decided_error,
-    get_client_access,
-    read_access,
-)
+from app.operations.clients.access_records import AccessRecord, AlreadyDecided, get_client_access, read_access
 from app.operations.clients.client_access import (
     close_access,
     grant_access,
@@ -173,7 +168,7 @@ def _close(
     message = check_decision(fields)
     row, client, resource = _load(actor, access_id, before)
     if not close_access(actor, row, before, status, message=message):
-        raise already_decided_error()
+        raise AlreadyDecided
     after = {"scopes": row.scopes, "message": message}
     record_change(actor, action, client, resource, row.id, after=after)
     return row, client, resource, message
@@ -195,7 +190,7 @@ def _load(actor: Actor, access_id: str, status: str) -> tuple[ClientAccess, Clie
     """Return the rows for a decision, those of client and resource locked. Raises AlreadyDecided for another status."""
     row, client, resource = _find_row(actor, access_id)
     if row.status != status:
-        raise already_decided_error()
+        raise AlreadyDecided
     hold_resource(resource)
     raise_client_version(client)
     return row, client, resource

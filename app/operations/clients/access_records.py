@@ -8,20 +8,28 @@ from typing import Any
 from uuid import UUID
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, Select, bindparam, false, func, select
+from sqlalchemy import ColumnElement, Select, bindparam, false, select
 
-from app.fast_path.compiled_query import CompiledQuery
 from app.models.base import is_same
 from app.models.client import DELETED, Client, ClientAccess, Resource
 from app.operations.clients.client_access import PREFIX
 from app.operations.clients.client_records import get_client_row
-from app.operations.store.rows import Page, PageRequest, filter_conditions, get_row, make_record, read_page
+from app.operations.store.rows import (
+    Page,
+    PageRequest,
+    count_query,
+    filter_conditions,
+    get_row,
+    make_record,
+    read_page,
+)
 from app.operations.store.transactions import read
 from app.rules.actor import Actor
 from app.rules.clients.client_access import REQUESTED, STATUSES
 from app.rules.errors import Conflict
 from app.rules.filters import OF_CLIENT, Filters, choice_filter, id_filter, read_filters
 from app.rules.identifiers import HasPublicId, format_client_id, parse_public_id, public_id
+from app.rules.languages.translation import lazy_gettext
 
 FILTERS: Filters = {
     "status": choice_filter(STATUSES, "Access with this status."),
@@ -36,6 +44,7 @@ class AlreadyDecided(Conflict):
     """The request was decided, the access withdrawn, or the client blocked, before."""
 
     code = "already_decided"
+    default_description = lazy_gettext("Someone else has already decided about this access.")
 
 
 class AccessRecord(HasPublicId, Struct, frozen=True):
@@ -101,10 +110,8 @@ _PENDING = (
     )
     .limit(100)
 )
-_COUNT_PENDING = CompiledQuery(select(func.count()).select_from(_PENDING.subquery()))
-_COUNT_OWN_PENDING = CompiledQuery(
-    select(func.count()).select_from(_PENDING.where(Resource.owner_id == bindparam("user_id")).subquery())
-)
+_COUNT_PENDING = count_query(_PENDING)
+_COUNT_OWN_PENDING = count_query(_PENDING.where(Resource.owner_id == bindparam("user_id")))
 
 
 def count_pending_requests(actor: Actor) -> int:
@@ -148,7 +155,7 @@ def _find(actor: Actor, access_id: str, *conditions: ColumnElement[bool]) -> Acc
 def read_access(actor: Actor, row_id: UUID | None) -> AccessRecord:
     """Return one access, also of an API that the actor cannot see. Raises AlreadyDecided for None."""
     if row_id is None:
-        raise already_decided_error()
+        raise AlreadyDecided
     return _find(actor, public_id(PREFIX, row_id))
 
 
@@ -160,8 +167,3 @@ def _record(row: Any) -> AccessRecord:
         resource_id=public_id("res", row.resource_id),
         scopes=tuple(row.scopes),
     )
-
-
-def already_decided_error() -> AlreadyDecided:
-    """Return the error for a request that was decided, or an access that was withdrawn, before."""
-    return AlreadyDecided("Someone else has already decided about this access.")

@@ -93,11 +93,6 @@ def _current_count(organization_id: str, client_id: str, network: str, now: floa
     return (now, 0) if now - began > WINDOW_SECONDS else (began, count)
 
 
-def forget_failures() -> None:
-    """Reset all counters."""
-    _failures.clear()
-
-
 def find_client_by_client_id(
     client_id: str, *, organization_id: str | None, ip_address: str | None = None, fresh: bool = False
 ) -> ClientSnapshot | None:
@@ -353,11 +348,6 @@ def _describe_keys(client: ClientSnapshot) -> list[str]:
     if registered is None:
         return [] if uri is None else [f"a key of {uri}"]
     return [f"a key of type {key.get('kty')}, kid {key.get('kid', 'missing')}" for key in registered["keys"]]
-
-
-def clear_client_key_cache() -> None:
-    """Drop all cached keys."""
-    _cache.clear()
 
 
 def _get_keys(key: _Key, *, newer: bool) -> Sequence[Mapping[str, Any]]:

@@ -15,7 +15,7 @@ from app.fast_path import cache_invalidation
 from app.fast_path.compiled_query import CompiledQuery
 from app.models.base import has_key
 from app.models.client import DELETED, Client
-from app.operations.store.rows import Page, PageQuery, PageRequest, make_record
+from app.operations.store.rows import Page, PageQuery, PageRequest, count_query, make_record
 from app.operations.store.text_search import take_search_slot
 from app.operations.store.transactions import OutdatedRead, count_changed
 from app.rules.actor import Actor
@@ -122,13 +122,10 @@ def count_clients(organization_id: str, limit: int) -> int:
     return int(_COUNT.first(organization_id=organization_id, limit=limit)[0])
 
 
-_COUNT = CompiledQuery(
-    select(func.count()).select_from(
-        select(Client.id)
-        .where(Client.organization_id == bindparam("organization_id"))
-        .limit(bindparam("limit", type_=Integer))
-        .subquery()
-    )
+_COUNT = count_query(
+    select(Client.id)
+    .where(Client.organization_id == bindparam("organization_id"))
+    .limit(bindparam("limit", type_=Integer))
 )
 
 

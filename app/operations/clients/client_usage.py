@@ -84,11 +84,6 @@ def _metrics_of(endpoint: str, has_failed: bool, grant_type: str | None) -> Metr
     return (requests,) if grant_type is None else (requests, (TOKENS, grant_name(grant_type)))
 
 
-def clear_recorded_uses() -> None:
-    """Forget what this process recorded, so that the next use is written."""
-    _recorded.clear()
-
-
 @transaction
 def _write(
     actor: Actor,

@@ -263,11 +263,7 @@ def ensure_chosen_keys(organization: OrganizationSnapshot, metadata: ClientMetad
         metadata.introspection_signed_response_alg,
     }
     for algorithm in sorted(chosen - {None}, key=str):
-        on_commit(partial(_create_key, organization, str(algorithm)))
-
-
-def _create_key(organization: OrganizationSnapshot, algorithm: str) -> None:
-    signing_keys.get_active_key(organization, algorithm)
+        on_commit(partial(signing_keys.get_active_key, organization, str(algorithm)))
 
 
 def _delete_registration_keys(row: Client) -> None:

@@ -131,7 +131,8 @@ def revoke_credentials_in_transaction(
     for row in {row.id: row for row in (*revoked, *flagged)}.values():
         _record_event(actor, client, row, is_revoked=row in revoked, are_tokens_revoked=row in flagged)
     for row in flagged:
-        _queue_grant_revocation(actor, row)
+        # The caller usually revokes the grants before the message is delivered, which then does nothing.
+        outbox.enqueue(row.organization_id, KIND, {"by": actor.label}, receiver=public_id("sec", row.id))
     tokens = sum(record.live_tokens for record in records) if flagged else 0
     return RevokedCredentials(len(revoked), tokens), [row.id for row in flagged]
 
@@ -177,11 +178,6 @@ def _revoke(actor: Actor, row: Credential) -> bool:
         .values(revoked_at=now, revoked_by=actor.author, sealed=None)
     )
     return changed == 1
-
-
-def _queue_grant_revocation(actor: Actor, row: Credential) -> None:
-    # The caller usually revokes the grants before the message is delivered, which then does nothing.
-    outbox.enqueue(row.organization_id, KIND, {"by": actor.label}, receiver=public_id("sec", row.id))
 
 
 def _mark_tokens_revoked(row: Credential) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from msgspec import Struct
-from sqlalchemy import func, select, update
+from sqlalchemy import select, update
 
 from app.extensions import db
 from app.models.base import has_key
@@ -40,7 +40,7 @@ from app.operations.mail.notices import notify_administrators
 from app.operations.sign_in.reauthentication import require_fresh_sign_in, require_fresh_user_sign_in
 from app.operations.store import audit, clock
 from app.operations.store.rate_limits import Limit, bucket_key, record_attempt, withdraw_attempts
-from app.operations.store.rows import Page, PageRequest, get_row, read_page
+from app.operations.store.rows import Page, PageRequest, count_where, get_row, read_page
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.clients.credentials import validate_rotation_terms, validate_secret_terms
@@ -213,7 +213,7 @@ def reveal_credential(actor: Actor, client_id: str, credential_id: str) -> str:
 
 def reveal_credentials(actor: Actor, client_id: str, credential_ids: Sequence[str]) -> dict[str, str]:
     """Return the secrets in clear by their ids, all or none. See ``reveal_credential``."""
-    _require_get_revealable(actor, client_id, credential_ids)
+    _get_revealable(actor, client_id, credential_ids)
     claimed = _claim_reveals(actor, len(credential_ids))
     try:
         row_ids = _record_reveals(actor, client_id, credential_ids)
@@ -241,11 +241,6 @@ def _claim_reveals(actor: Actor, wanted: int) -> list[UUID]:
     return claimed
 
 
-@read
-def _require_get_revealable(actor: Actor, client_id: str, credential_ids: Sequence[str]) -> None:
-    _get_revealable(actor, client_id, credential_ids)
-
-
 @transaction
 def _record_reveals(actor: Actor, client_id: str, credential_ids: Sequence[str]) -> dict[str, UUID]:
     client, found = _get_revealable(actor, client_id, credential_ids)
@@ -258,6 +253,7 @@ def _record_reveals(actor: Actor, client_id: str, credential_ids: Sequence[str])
     return found
 
 
+@read
 def _get_revealable(
     actor: Actor, client_id: str, credential_ids: Sequence[str]
 ) -> tuple[Client, dict[str, UUID]]:
@@ -319,7 +315,7 @@ def _require_uses_secret(client: Client) -> None:
 
 
 def _enforce_secret_limit(client: Client, now: datetime, max_secrets: int) -> None:
-    live = db.session.scalar(select(func.count()).where(is_active_credential(client, now))) or 0
+    live = count_where(is_active_credential(client, now))
     if live >= max_secrets:
         raise Conflict(
             lazy_gettext(

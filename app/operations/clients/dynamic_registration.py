@@ -178,7 +178,22 @@ def authenticate_registrar(actor: Actor, client_id: str, access_token: str | Non
 @read
 def get_registration(actor: Actor, client_id: str, access_token: str) -> Registration:
     """Return the client's own registration."""
-    return _build_registration(actor, client_id, access_token)
+    client = get_client(registrar_actor(actor, _LABEL), client_id)
+    secret = db.session.execute(
+        select(Credential.id, Credential.expires_at)
+        .where(
+            Credential.organization_id == actor.organization_id,
+            Credential.client_id == client.id,
+            Credential.revoked_at.is_(None),
+            Credential.expires_at.is_(None) | (Credential.expires_at > clock.now()),
+        )
+        .order_by(Credential.id.desc())
+        .limit(1)
+    ).first()
+    organization = get_organization_by_id(actor.organization_id)
+    return Registration(
+        client, organization, access_token, None, secret is not None, secret.expires_at if secret else None
+    )
 
 
 def require_own_change(client_id: str, sent: Mapping[str, Any]) -> None:
@@ -202,18 +217,13 @@ def replace_registration(
     before = get_client(actor, client_id)
     fields = replacing(as_fields(sent, _offer(organization), before))
     update_client(actor, client_id, fields)
-    registration = _build_registration(actor, client_id, access_token)
+    registration = get_registration(actor, client_id, access_token)
     if registration.client.uses_secret and not registration.has_secret:
         made = create_credential(replace(actor, permissions=_MAY_ADD_SECRET), client_id)
         return replace(
             registration, secret=made.secret, has_secret=True, secret_expires_at=made.credential.expires_at
         )
     return registration
-
-
-def delete_registration(actor: Actor, client_id: str) -> None:
-    """Delete the client with everything that belongs to it. Audit: ``client.deleted``."""
-    delete_client(actor, client_id)
 
 
 def registrar_actor(actor: Actor, label: str) -> Actor:
@@ -229,25 +239,6 @@ def _check_registration_limit(actor: Actor, organization: OrganizationSnapshot) 
         actor.organization_id,
         "Too many clients were registered from your network. Wait a few minutes, then try again.",
         *limits,
-    )
-
-
-def _build_registration(actor: Actor, client_id: str, access_token: str) -> Registration:
-    client = get_client(registrar_actor(actor, _LABEL), client_id)
-    secret = db.session.execute(
-        select(Credential.id, Credential.expires_at)
-        .where(
-            Credential.organization_id == actor.organization_id,
-            Credential.client_id == client.id,
-            Credential.revoked_at.is_(None),
-            Credential.expires_at.is_(None) | (Credential.expires_at > clock.now()),
-        )
-        .order_by(Credential.id.desc())
-        .limit(1)
-    ).first()
-    organization = get_organization_by_id(actor.organization_id)
-    return Registration(
-        client, organization, access_token, None, secret is not None, secret.expires_at if secret else None
     )
 
 

@@ -24,7 +24,7 @@ from app.operations.clients.client_records import (
 )
 from app.operations.clients.clients import UpdatedClient
 from app.operations.clients.resources import (
-    UpdatedResource,
+    ResourceRecord,
     get_resource_row,
     record_resource_change,
     to_resource_records,
@@ -35,15 +35,16 @@ from app.operations.directory.lookups import (
     get_root_organization,
     get_user_permissions,
 )
-from app.operations.directory.users import SentUser, UserSnapshot, find_sent_user, get_user
+from app.operations.directory.users import SentUser, UserSnapshot, find_sent_user, get_user, parse_user_id
 from app.operations.mail.notices import notify_user
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import audit, clock
+from app.operations.store.rows import Updated
 from app.operations.store.transactions import read, transaction
 from app.rules.actor import Actor
 from app.rules.directory.permissions import has_permission
 from app.rules.errors import Conflict, InvalidInput, NotFound
-from app.rules.identifiers import format_client_id, parse_public_id, public_id
+from app.rules.identifiers import format_client_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.shapes import parse_shape
 from app.rules.versions import ExpectedVersion, require_version
@@ -100,7 +101,7 @@ def change_client_owner(
 @transaction
 def change_resource_owner(
     actor: Actor, resource_id: str, fields: Mapping[str, Any], *, expected_version: ExpectedVersion = None
-) -> UpdatedResource:
+) -> Updated[ResourceRecord]:
     """Make another user the owner of an API and notify them. Its tokens, and the access of clients, stay.
 
     ``fields`` have the shape of ``NewOwner``. Raises InvalidInput for a user who can't create APIs, NotFound,
@@ -111,11 +112,11 @@ def change_resource_owner(
     require_fresh_user_sign_in(actor)
     owner = _find_new_owner(actor, fields, "resources:write")
     if row.owner_id == owner.id:
-        return UpdatedResource(to_resource_records([row])[0], [])
+        return Updated(to_resource_records([row])[0], [])
     _set_resource_owner(actor, row, owner)
     _notify(actor, owner, [row.name], f"apis/{resource_id}")
     db.session.refresh(row)
-    return UpdatedResource(to_resource_records([row])[0], ["owner_id"])
+    return Updated(to_resource_records([row])[0], ["owner_id"])
 
 
 def transfer_ownership(actor: Actor, user_id: str, fields: Mapping[str, Any]) -> Owned:
@@ -127,9 +128,7 @@ def transfer_ownership(actor: Actor, user_id: str, fields: Mapping[str, Any]) ->
     and ``resource.updated`` for each.
     """
     require_transfer_permission(actor)
-    from_id = parse_public_id("usr", user_id)
-    if from_id is None:
-        raise NotFound("There is no such user.")
+    from_id = parse_user_id(user_id)
     owner, counts = _check_transfer(actor, from_id, fields)
     # Clients last, in the order of locks.
     apis = _transfer_all(actor, _RESOURCES, from_id, fields, counts.resources)

@@ -33,6 +33,7 @@ from app.operations.store.rows import (
     MAX_LIMIT,
     Page,
     PageRequest,
+    Updated,
     count_rows,
     filter_conditions,
     get_row,
@@ -93,13 +94,6 @@ class ResourceRecord(HasPublicId, ResourceFields, frozen=True, kw_only=True):
     created_by: str | None
     owner_id: UUID | None
     updated_at: datetime
-
-
-class UpdatedResource(Struct, frozen=True):
-    """The resource after an update, and the names of the fields that changed."""
-
-    resource: ResourceRecord
-    changed: list[str]
 
 
 class DeletedResource(Struct, frozen=True):
@@ -187,7 +181,7 @@ def update_resource(
     *,
     expected_version: ExpectedVersion = None,
     confirmed: bool = False,
-) -> UpdatedResource:
+) -> Updated[ResourceRecord]:
     """Replace the given fields. ``null`` restores a default, and fields not given keep their value.
 
     A scope left out of ``scopes`` is deleted, and removed from clients that have it if ``confirmed``. Raises
@@ -200,7 +194,7 @@ def update_resource(
     after = change(before, fields, current().base_url, allow_unstored=_allows_unstored(actor))
     changed = changed_fields(before, after)
     if not changed:
-        return UpdatedResource(before, [])
+        return Updated(before, [])
     touch_organization(actor.organization_id)
     update_resource_row(row, **_to_columns(after), updated_at=clock.now())
     if "scopes" in changed:
@@ -214,7 +208,7 @@ def update_resource(
     )
     db.session.flush()
     db.session.refresh(row)
-    return UpdatedResource(to_resource_records([row])[0], changed)
+    return Updated(to_resource_records([row])[0], changed)
 
 
 @transaction

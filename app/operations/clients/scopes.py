@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cache
 from typing import Any
 from uuid import UUID
 
@@ -15,11 +14,11 @@ from sqlalchemy.exc import IntegrityError
 from app.database_errors import is_duplicate_key
 from app.extensions import db
 from app.fast_path import cache_invalidation
-from app.fast_path.compiled_query import CompiledQuery, list_parameters, list_values, size_of_list
+from app.fast_path.compiled_query import ListQuery
 from app.models.base import is_same
 from app.models.client import Resource, Scope
 from app.operations.store import audit, clock
-from app.operations.store.rows import Page, PageRequest, count_rows, make_record, read_page
+from app.operations.store.rows import Page, PageRequest, Updated, count_rows, make_record, read_page
 from app.operations.store.transactions import OutdatedRead, count_changed, read, transaction
 from app.rules.actor import Actor
 from app.rules.clients.resource_fields import ScopeText
@@ -83,8 +82,7 @@ def find_scopes(organization_id: str, names: Sequence[str]) -> dict[str, ScopeRe
     """Find the organization's scopes with these names."""
     if not names:
         return {}
-    size = size_of_list(names)
-    rows = _find_query(size).rows(organization_id=organization_id, **list_values("name", names, size))
+    rows = _FIND.rows(names, organization_id=organization_id)
     return {row.name: _record(row, row.resource_name) for row in rows}
 
 
@@ -136,7 +134,7 @@ def can_delete_scope(actor: Actor, scope: ScopeRecord) -> bool:
 @transaction
 def update_scope(
     actor: Actor, name: str, fields: Mapping[str, Any], *, expected_version: ExpectedVersion = None
-) -> tuple[ScopeRecord, list[str]]:
+) -> Updated[ScopeRecord]:
     """Change the texts of a scope. Return it with the names of the fields that changed.
 
     ``null`` removes a text. Raises InvalidInput naming every wrong field, NotFound, Forbidden,
@@ -154,7 +152,7 @@ def update_scope(
     texts = sent.model_dump(exclude_unset=True)
     values = {field: text for field, text in texts.items() if text != getattr(scope, field)}
     if not values:
-        return scope, []
+        return Updated(scope, [])
     statement = update(Scope).where(
         Scope.organization_id == actor.organization_id,
         Scope.name == name,
@@ -165,7 +163,7 @@ def update_scope(
         raise OutdatedRead(Busy("The scope is being changed by others right now. Try again."))
     before = {field: getattr(scope, field) for field in values}
     audit.record(actor, "scope.updated", "scope", name[:64], before=before, after=values)
-    return replace(scope, **values, version=scope.version + 1), list(values)
+    return Updated(replace(scope, **values, version=scope.version + 1), list(values))
 
 
 @transaction
@@ -264,24 +262,20 @@ def find_scope(actor: Actor, name: str, *conditions: ColumnElement[bool]) -> Sco
     return _record(*row)
 
 
-@cache
-def _find_query(names: int) -> CompiledQuery:
-    return CompiledQuery(
-        select(
-            Scope.name,
-            Scope.title,
-            Scope.description,
-            Scope.is_identity,
-            Scope.resource_id,
-            Scope.version,
-            Resource.name.label("resource_name"),
-        )
-        .outerjoin(Resource, is_same(Resource.id, Scope.resource_id))
-        .where(
-            Scope.organization_id == bindparam("organization_id"),
-            Scope.name.in_(list_parameters("name", Scope.name, names)),
-        )
+_FIND = ListQuery(
+    select(
+        Scope.name,
+        Scope.title,
+        Scope.description,
+        Scope.is_identity,
+        Scope.resource_id,
+        Scope.version,
+        Resource.name.label("resource_name"),
     )
+    .outerjoin(Resource, is_same(Resource.id, Scope.resource_id))
+    .where(Scope.organization_id == bindparam("organization_id")),
+    Scope.name,
+)
 
 
 def _record(scope: Any, resource_name: str | None) -> ScopeRecord:

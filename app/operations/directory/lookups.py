@@ -128,13 +128,6 @@ _SELECT_ROLES_EVERYWHERE = CompiledQuery(
 )
 
 
-def clear_directory_cache() -> None:
-    """Drop every cached organization and client in this process."""
-    _organizations.clear()
-    _clients.clear()
-    _ids_by_slug.clear()
-
-
 def find_client(client_id: str, *, fresh: bool = False) -> ClientSnapshot | None:
     """Return the client with this ``client_id``, active or not, or None if it does not exist or was deleted.
 

@@ -194,6 +194,14 @@ def update_user_row(
     return changed == 1
 
 
+def parse_user_id(text: str) -> UUID:
+    """Return the id behind ``usr_…``. Raises NotFound for anything else."""
+    found = parse_public_id("usr", text)
+    if found is None:
+        raise NotFound("There is no such user.")
+    return found
+
+
 def get_user(organization_id: str, user_id: UUID) -> UserSnapshot:
     """Return the user. Raises NotFound for a deleted user and one of another organization, too."""
     row = _FIND.first(of_organization=organization_id, of_user=user_id)

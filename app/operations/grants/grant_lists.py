@@ -78,9 +78,10 @@ def list_grants(
 
 
 @read
-def get_grant(actor: Actor, public_grant_id: str) -> GrantRecord:
-    """Return one active grant. Raises NotFound, Forbidden."""
-    return _get(actor, public_grant_id, "tokens:read")
+def get_grant(actor: Actor, public_grant_id: str, permission: str = "tokens:read") -> GrantRecord:
+    """Return one active grant that the actor may access with the permission. Raises NotFound, Forbidden."""
+    statement = _visible(actor, permission).where(Grant.id == parse_public_id(PREFIX, public_grant_id))
+    return _record(get_row(statement, "There is no such active grant."))
 
 
 @transaction
@@ -91,7 +92,7 @@ def revoke_grant(actor: Actor, public_grant_id: str, *, client_id: str | None = 
     active or, where ``client_id`` is given, belongs to another client, and Forbidden. Audit:
     ``grant.revoked``.
     """
-    record = _get(actor, public_grant_id, "tokens:revoke")
+    record = get_grant(actor, public_grant_id, "tokens:revoke")
     if client_id not in {None, record.client_id}:
         raise NotFound("There is no such active grant.")
     if not grants.revoke_grant_by_id(actor, record.id, reason="revoked"):
@@ -129,11 +130,6 @@ def restrict_to_own_clients(actor: Actor, statement: Select[Any], permission: st
         return statement
     # A client owns nothing, so without a user ``:own`` matches no rows.
     return statement.where(false() if actor.user_id is None else Client.owner_id == actor.user_id)
-
-
-def _get(actor: Actor, public_grant_id: str, permission: str) -> GrantRecord:
-    statement = _visible(actor, permission).where(Grant.id == parse_public_id(PREFIX, public_grant_id))
-    return _record(get_row(statement, "There is no such active grant."))
 
 
 def _visible(actor: Actor, permission: str) -> Select[Any]:

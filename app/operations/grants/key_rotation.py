@@ -166,17 +166,14 @@ def _replace(actor: Actor, key: NewKey) -> None:
         SigningKey.organization_id == actor.organization_id,
         SigningKey.algorithm == key.algorithm,
     )
+    is_published = or_(SigningKey.remove_at.is_(None), SigningKey.remove_at > clock.now())
     published = db.session.execute(
-        select(SigningKey.id, SigningKey.kid).where(*same_algorithm, _is_published(clock.now()))
+        select(SigningKey.id, SigningKey.kid).where(*same_algorithm, is_published)
     ).all()
     count_changed(delete(SigningKey).where(*same_algorithm))
     store_key(actor, key, token_model.ACTIVE)
     for _, kid in published:
         record_key_event(actor, "removed", kid, key.algorithm, emergency=True)
-
-
-def _is_published(now: datetime) -> Any:
-    return or_(SigningKey.remove_at.is_(None), SigningKey.remove_at > now)
 
 
 def _find_due_time(key: _Key) -> datetime | None:

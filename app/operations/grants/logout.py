@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from functools import cache
 from uuid import UUID
 
 from sqlalchemy import bindparam, delete, select, update
@@ -16,7 +15,7 @@ from sqlalchemy.exc import IntegrityError
 
 from app.database_errors import is_duplicate_key
 from app.extensions import db
-from app.fast_path.compiled_query import CompiledQuery, list_parameters, list_values, size_of_list
+from app.fast_path.compiled_query import CompiledQuery, ListQuery
 from app.models.base import has_key
 from app.models.session import Session, SessionClient
 from app.operations.directory.snapshots import ClientSnapshot
@@ -84,10 +83,7 @@ def notify_listeners(organization_id: str, session_ids: Sequence[UUID]) -> None:
     """Queue a logout notification for every listener of the sessions that the current transaction deleted."""
     if not session_ids:
         return
-    size = size_of_list(session_ids)
-    rows = _listeners_query(size).rows(
-        organization_id=organization_id, **list_values("session", session_ids, size)
-    )
+    rows = _LISTENERS.rows(session_ids, organization_id=organization_id)
     if not rows:
         return
     ended = (SessionClient.organization_id == organization_id) & SessionClient.session_id.in_(session_ids)
@@ -96,14 +92,12 @@ def notify_listeners(organization_id: str, session_ids: Sequence[UUID]) -> None:
     count_changed(delete(SessionClient).where(ended))
 
 
-@cache
-def _listeners_query(sessions: int) -> CompiledQuery:
-    return CompiledQuery(
-        select(SessionClient.client_id, SessionClient.user_id, SessionClient.sid).where(
-            SessionClient.organization_id == bindparam("organization_id"),
-            SessionClient.session_id.in_(list_parameters("session", SessionClient.session_id, sessions)),
-        )
-    )
+_LISTENERS = ListQuery(
+    select(SessionClient.client_id, SessionClient.user_id, SessionClient.sid).where(
+        SessionClient.organization_id == bindparam("organization_id")
+    ),
+    SessionClient.session_id,
+)
 
 
 def _enqueue(organization_id: str, client_id: UUID, user_id: UUID, sid: UUID) -> None:

@@ -11,7 +11,7 @@ from uuid import UUID
 from sqlalchemy import bindparam, or_, select, update
 
 from app.extensions import db
-from app.fast_path.compiled_query import CompiledQuery, list_parameters, list_values, size_of_list
+from app.fast_path.compiled_query import CompiledQuery, ListQuery, list_parameters, list_values, size_of_list
 from app.models.grant import AuthorizationCode, Grant
 from app.models.token import DeviceCode
 from app.operations.grants import grants, logout
@@ -161,24 +161,20 @@ _MOVE = CompiledQuery(
 )
 
 
-@cache
-def _online_grants_query(sessions: int) -> CompiledQuery:
-    return CompiledQuery(
-        select(Grant.id).where(
-            Grant.organization_id == bindparam("organization_id"),
-            Grant.session_id.in_(list_parameters("session", Grant.session_id, sessions)),
-            Grant.refresh_digest.is_(None),
-            Grant.revoked_at.is_(None),
-            Grant.expires_at > bindparam("now", type_=Grant.expires_at.type),
-        )
-    )
+_ONLINE_GRANTS = ListQuery(
+    select(Grant.id).where(
+        Grant.organization_id == bindparam("organization_id"),
+        Grant.refresh_digest.is_(None),
+        Grant.revoked_at.is_(None),
+        Grant.expires_at > bindparam("now", type_=Grant.expires_at.type),
+    ),
+    Grant.session_id,
+)
 
 
 def _revoke_online_grants(organization_id: str, session_ids: Sequence[UUID]) -> None:
     now = clock.now()
-    size = size_of_list(session_ids)
-    ended = list_values("session", session_ids, size)
-    rows = _online_grants_query(size).rows(organization_id=organization_id, now=now, **ended)
+    rows = _ONLINE_GRANTS.rows(session_ids, organization_id=organization_id, now=now)
     ids = [grant_id for (grant_id,) in rows]
     if not ids:
         return

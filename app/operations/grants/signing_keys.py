@@ -30,7 +30,7 @@ from app.models import token as token_model
 from app.models.token import SigningKey
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.store import audit, clock, keyring
-from app.operations.store.transactions import on_commit_or_now, read, transaction
+from app.operations.store.transactions import on_commit_or_now, read, transaction_part
 from app.rules import jws
 from app.rules.actor import Actor
 from app.rules.identifiers import new_id
@@ -187,7 +187,7 @@ def ensure_key(actor: Actor, algorithm: str, state: str) -> None:
         if _has_key(organization_id, algorithm, state):
             return
         try:
-            _store_in_transaction(actor, generate_key(organization_id, algorithm), state)
+            store_key(actor, generate_key(organization_id, algorithm), state)
         except IntegrityError:
             if not _has_key(organization_id, algorithm, state):
                 raise
@@ -202,8 +202,9 @@ def generate_key(organization_id: str, algorithm: str) -> NewKey:
     return NewKey(organization_id, algorithm, kid, public, sealed)
 
 
+@transaction_part
 def store_key(actor: Actor, key: NewKey, state: str) -> None:
-    """Insert the key in the state's slot, in the current transaction. Audit: ``signing_key.created``."""
+    """Insert the key in the state's slot. Audit: ``signing_key.created``."""
     now = clock.now()
     db.session.execute(
         insert(SigningKey).values(
@@ -240,11 +241,6 @@ def find_key_in_slot(organization_id: str, algorithm: str, slot: str) -> Signing
             SigningKey.slot == slot,
         )
     )
-
-
-@transaction
-def _store_in_transaction(actor: Actor, key: NewKey, state: str) -> None:
-    store_key(actor, key, state)
 
 
 @read

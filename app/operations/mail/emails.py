@@ -28,6 +28,7 @@ from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.directory.users import find_user_by_email
 from app.operations.store import keyring, outbox, rate_limits
 from app.operations.store.outbox import DeliveryRejected, Message
+from app.operations.store.transactions import transaction_part
 from app.rules.errors import NotFound, TooManyRequests
 from app.rules.languages.dates import format_long_time
 from app.rules.languages.translation import ENGLISH, catalog_of, language_for, lazy_gettext, translate
@@ -258,8 +259,9 @@ def _loader() -> FileSystemLoader:
     return FileSystemLoader(ROOT / "templates" / "mail")
 
 
+@transaction_part
 def enqueue_sealed(organization_id: str, kind: str, values: Mapping[str, Any], *, receiver: str) -> None:
-    """Queue a message whose payload is encrypted, in the current transaction."""
+    """Queue a message whose payload is encrypted."""
     outbox.enqueue(organization_id, kind, seal_payload(organization_id, kind, values), receiver=receiver)
 
 

@@ -155,11 +155,6 @@ def _check_health() -> Iterator[Finding]:
 _busiest: dict[int, tuple[float, tuple[BusyOrganization, ...]]] = {}
 
 
-def forget_busiest() -> None:
-    """Clear the cached list of the busiest organizations."""
-    _busiest.clear()
-
-
 def _find_busiest(days: int) -> tuple[BusyOrganization, ...]:
     """Return the busiest organizations, as they were within the last minute."""
     until, found = _busiest.get(days, (0.0, ()))

@@ -25,7 +25,7 @@ from app.operations.organizations.settings import require_changeable
 from app.operations.sign_in.actor_access import enter_organization
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import audit, clock, keyring
-from app.operations.store.rows import Page, PageRequest, count_rows, make_record, read_page
+from app.operations.store.rows import Page, PageRequest, Updated, count_rows, make_record, read_page
 from app.operations.store.text_search import contains_part, searched_part
 from app.operations.store.transactions import (
     OutdatedRead,
@@ -182,13 +182,6 @@ class CreatedOrganization(Struct, frozen=True):
     shares_name: bool
 
 
-class UpdatedOrganization(Struct, frozen=True):
-    """The organization after the change, and the changed fields."""
-
-    organization: OrganizationRecord
-    changed: tuple[str, ...]
-
-
 @transaction
 def create_organization(actor: Actor, fields: Mapping[str, Any]) -> CreatedOrganization:
     """Create an organization with its keys, scopes and settings, and invite its first administrator.
@@ -282,7 +275,7 @@ def list_organizations(
 @transaction
 def update_organization(
     actor: Actor, slug: str, fields: Mapping[str, Any], *, expected_version: ExpectedVersion = None
-) -> UpdatedOrganization:
+) -> Updated[OrganizationRecord]:
     """Change the name or the status of an organization.
 
     ``name`` requires ``organization:write``, ``status`` root's ``organizations:write``. ``active`` resumes a suspended
@@ -305,7 +298,7 @@ def update_organization(
             "The organization is deleted. Restore it first, with status active or suspended.", code="deleted"
         )
     if not changed:
-        return UpdatedOrganization(_record(row), ())
+        return Updated(_record(row), ())
     if row.is_root and "status" in changed:
         raise RootProtected("The root organization cannot be suspended.", field="status")
     values: dict[str, Any] = dict(changed)
@@ -318,7 +311,7 @@ def update_organization(
     _change(row, values)
     action = action_for_change(row.status, changed)
     record_organization_event(inside, row.slug, action, {name: before[name] for name in changed}, changed)
-    return UpdatedOrganization(_record(_row(Organization.id == row.id)), tuple(changed))
+    return Updated(_record(_row(Organization.id == row.id)), tuple(changed))
 
 
 @transaction
@@ -355,7 +348,7 @@ def delete_organization(
 
 def restore_organization(actor: Actor, slug: str) -> OrganizationRecord:
     """Restore a deleted organization whose purge is not due yet. Root only. Audit: ``organization.restored``."""
-    return update_organization(actor, slug, {"status": ACTIVE}).organization
+    return update_organization(actor, slug, {"status": ACTIVE}).record
 
 
 def _reach(actor: Actor, slug: str) -> tuple[Actor, Organization]:

@@ -12,6 +12,7 @@ from app.extensions import db
 from app.models.organization import Organization
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.organizations.settings import store_settings
+from app.operations.store.rows import Updated
 from app.operations.store.transactions import read, transaction
 from app.rules.actor import Actor
 from app.rules.directory.permissions import ADMIN, BUILT_IN_ROLES, Role, effective_roles
@@ -83,7 +84,7 @@ def create_role(actor: Actor, fields: Mapping[str, Any]) -> RoleRecord:
 @transaction
 def update_role(
     actor: Actor, key: str, fields: Mapping[str, Any], *, expected_version: ExpectedVersion = None
-) -> tuple[RoleRecord, tuple[str, ...]]:
+) -> Updated[RoleRecord]:
     """Change the given fields of the role for everyone who has it, and return the changed fields.
 
     ``null`` resets a field of a built-in role. Raises NotFound, InvalidInput, PreconditionFailed, WouldLockOut,
@@ -97,8 +98,9 @@ def update_role(
     find_unknown(found, fields, ROLE_FIELDS)
     found.raise_if_any()
     after = _store(actor, key, dict(fields)) if fields else before
-    return after, tuple(
-        name for name in ROLE_FIELDS if getattr(before.role, name) != getattr(after.role, name)
+    return Updated(
+        after,
+        tuple(name for name in ROLE_FIELDS if getattr(before.role, name) != getattr(after.role, name)),
     )
 
 

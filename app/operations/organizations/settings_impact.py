@@ -8,13 +8,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from msgspec import Struct
-from sqlalchemy import func, or_, select
+from sqlalchemy import or_, select
 
 from app.extensions import db
 from app.models.client import ACTIVE, Client, Credential
 from app.models.session import Session
 from app.operations.store import clock
-from app.operations.store.rows import count_rows
+from app.operations.store.rows import count_rows, count_where
 from app.operations.users.factor_resets import count_users_without_factor
 from app.rules.clients.client_coherence import (
     CODE_PROTECTIONS,
@@ -89,16 +89,11 @@ def _count_sessions(organization_id: str, after: Mapping[str, Any]) -> int:
     now = clock.now()
     idle = timedelta(seconds=value_at(after, f"{SESSIONS}idle_timeout_seconds"))
     absolute = timedelta(seconds=value_at(after, f"{SESSIONS}absolute_timeout_seconds"))
-    return (
-        db.session.scalar(
-            select(func.count()).where(
-                Session.organization_id == organization_id,
-                Session.revoked_at.is_(None),
-                Session.expires_at > now,
-                or_(Session.last_seen_at < now - idle, Session.created_at < now - absolute),
-            )
-        )
-        or 0
+    return count_where(
+        Session.organization_id == organization_id,
+        Session.revoked_at.is_(None),
+        Session.expires_at > now,
+        or_(Session.last_seen_at < now - idle, Session.created_at < now - absolute),
     )
 
 
@@ -109,7 +104,7 @@ def _count_clients(
         return 0
     own = (Client.organization_id == organization_id, Client.status == ACTIVE)
     if paths - _CLIENT_CONSTRAINTS:
-        return db.session.scalar(select(func.count()).where(*own)) or 0
+        return count_where(*own)
     rows = db.session.execute(select(Client.document, Client.source).where(*own).limit(MAX_CLIENTS_CHECKED))
     return sum(
         (_satisfies(document, before) and not _satisfies(document, after))

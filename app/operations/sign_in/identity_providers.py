@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from msgspec import Struct
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import delete, select, update
 
 from app.config import current
 from app.extensions import db
@@ -21,17 +21,17 @@ from app.models.base import has_key
 from app.models.identity_provider import IdentityProvider, LinkedIdentity, ProvisioningToken
 from app.operations.directory.lookups import get_organization_by_id, touch_organization
 from app.operations.directory.snapshots import OrganizationSnapshot
-from app.operations.sign_in.offered_providers import clear_offered_providers, forget_offered_providers
+from app.operations.sign_in.offered_providers import forget_offered_providers
 from app.operations.sign_in.passkeys import (
     any_user_has_passwordless_passkey,
     is_passkey_sign_in_available,
 )
 from app.operations.sign_in.pending_sign_ins import delete_pending_sign_ins_with_provider
-from app.operations.sign_in.provider_metadata import clear_published, require_usable_issuer
+from app.operations.sign_in.provider_metadata import require_usable_issuer
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.sign_in.usable_identities import any_user_has_usable_identity, has_linked_identities
 from app.operations.store import audit, clock, keyring
-from app.operations.store.rows import Page, PageRequest, get_row, make_record, read_page
+from app.operations.store.rows import Page, PageRequest, Updated, count_where, get_row, make_record, read_page
 from app.operations.store.transactions import (
     count_changed,
     current_unit_of_work,
@@ -105,12 +105,6 @@ class IdentityProviderRecord(HasPublicId, Struct, frozen=True):
 def scim_url_of(organization: OrganizationSnapshot) -> str:
     """Return the URL below which the organization's identity providers create and change users and groups."""
     return f"{organization.base_url}/organizations/{organization.slug}/scim/v2"
-
-
-def clear_cached_providers() -> None:
-    """Clear the caches of this process."""
-    clear_offered_providers()
-    clear_published()
 
 
 def redirect_uri_of(base_url: str, organization_slug: str, provider_slug: str) -> str:
@@ -226,8 +220,8 @@ def store_identity_provider(actor: Actor, values: Mapping[str, Any]) -> Identity
     """
     # Lock the organization's row first, so that a concurrent request waits here and counts this provider too.
     touch_organization(actor.organization_id)
-    existing = select(func.count()).where(IdentityProvider.organization_id == actor.organization_id)
-    if (db.session.scalar(existing) or 0) >= MAX_PROVIDERS_PER_ORGANIZATION:
+    existing = count_where(IdentityProvider.organization_id == actor.organization_id)
+    if existing >= MAX_PROVIDERS_PER_ORGANIZATION:
         message = lazy_gettext(
             "An organization can have at most %(max)s identity providers. Delete one first.",
             max=MAX_PROVIDERS_PER_ORGANIZATION,
@@ -255,7 +249,7 @@ def store_identity_provider(actor: Actor, values: Mapping[str, Any]) -> Identity
 
 def update_identity_provider(
     actor: Actor, provider_id: str, sent: Mapping[str, Any], *, expected_version: ExpectedVersion = None
-) -> tuple[IdentityProviderRecord, tuple[str, ...]]:
+) -> Updated[IdentityProviderRecord]:
     """Update the given fields and return the provider with the names of the changed fields.
 
     Another issuer is one whose users are others, so it is rejected as long as users have linked accounts of the old
@@ -274,7 +268,7 @@ def update_identity_provider(
 @transaction
 def _update(
     actor: Actor, provider_id: str, sent: Mapping[str, Any], expected_version: ExpectedVersion
-) -> tuple[IdentityProviderRecord, tuple[str, ...]]:
+) -> Updated[IdentityProviderRecord]:
     # Locked by its key, as where it is deleted: MariaDB may look for the row to update by another index.
     row = _get_row(actor, provider_id, hold=True)
     require_version(row.version, expected_version)
@@ -285,7 +279,7 @@ def _update(
     if "slug" in values:
         raise InvalidInput("The name in URLs can't be changed.", field="slug", code="read_only")
     if not values and secret is None:
-        return provider_record(row), ()
+        return Updated(provider_record(row), ())
     changed = (*sorted(values), *(("client_secret",) if secret is not None else ()))
     before = _audit_fields(row)
     if secret is not None:
@@ -318,7 +312,7 @@ def _update(
         before={name: before[name] for name in changed if name in before},
         after=facts,
     )
-    return provider_record(row), changed
+    return Updated(provider_record(row), changed)
 
 
 def delete_identity_provider(

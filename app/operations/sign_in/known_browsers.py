@@ -8,7 +8,6 @@ so a planted cookie never becomes someone else's.
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from functools import cache
 from typing import Any
 from uuid import UUID
 
@@ -16,13 +15,7 @@ from msgspec import Struct
 from sqlalchemy import Integer, and_, bindparam, delete, func, select, update
 
 from app.extensions import db
-from app.fast_path.compiled_query import (
-    CompiledQuery,
-    insert_into,
-    list_parameters,
-    list_values,
-    size_of_list,
-)
+from app.fast_path.compiled_query import CompiledQuery, ListQuery, insert_into, list_parameters, list_values
 from app.models.base import is_of_user, is_same
 from app.models.session import KnownBrowser
 from app.models.user import User
@@ -264,18 +257,12 @@ def _enforce_browser_limit(organization_id: str, user_id: UUID) -> None:
     rows = _FIND_EXCESS.rows(organization_id=organization_id, user_id=user_id, kept=kept)
     excess = [row.id for row in rows]
     if excess:
-        size = size_of_list(excess)
-        _delete_query(size).write(organization_id=organization_id, **list_values("id", excess, size))
+        _DELETE.write(excess, organization_id=organization_id)
 
 
-@cache
-def _delete_query(browsers: int) -> CompiledQuery:
-    return CompiledQuery(
-        delete(KnownBrowser).where(
-            KnownBrowser.organization_id == bindparam("organization_id"),
-            KnownBrowser.id.in_(list_parameters("id", KnownBrowser.id, browsers)),
-        )
-    )
+_DELETE = ListQuery(
+    delete(KnownBrowser).where(KnownBrowser.organization_id == bindparam("organization_id")), KnownBrowser.id
+)
 
 
 def _tokens_of(organization_id: str, cookie: str) -> list[str]:

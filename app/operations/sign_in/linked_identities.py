@@ -13,7 +13,7 @@ from app.models.base import has_key, is_of_user, is_same
 from app.models.identity_provider import IdentityProvider, LinkedIdentity
 from app.models.session import Session
 from app.operations.directory.lookups import get_organization_by_id
-from app.operations.directory.users import UserSnapshot, get_user, hold_user
+from app.operations.directory.users import UserSnapshot, get_user, hold_user, parse_user_id
 from app.operations.mail.notices import notify_user
 from app.operations.sign_in.actor_access import require_manageable_user
 from app.operations.sign_in.identity_providers import (
@@ -96,7 +96,7 @@ def list_own_identities(actor: Actor) -> OwnIdentities:
 def list_user_identities(actor: Actor, user_id: str) -> tuple[LinkedIdentityRecord, ...]:
     """List the accounts that a user has linked, oldest first. Raises Forbidden, NotFound."""
     actor.require("users:read")
-    user = get_user(actor.organization_id, _parse_user_id(user_id))
+    user = get_user(actor.organization_id, parse_user_id(user_id))
     return list_identities_of_user(user.organization_id, user.id)
 
 
@@ -198,7 +198,7 @@ def unlink_user_identity(actor: Actor, user_id: str, identity_id: str) -> Linked
     signed in too long ago. Audit: ``identity.unlinked``.
     """
     actor.require("users:write")
-    user = require_manageable_user(actor, _parse_user_id(user_id))
+    user = require_manageable_user(actor, parse_user_id(user_id))
     require_fresh_user_sign_in(actor)
     hold_user(user.organization_id, user.id)
     # Sign-ins that wait are locked before links, as where a provider is deleted.
@@ -265,10 +265,3 @@ def _on_unlinked(actor: Actor, linked: LinkedIdentityRecord) -> None:
 
 def _facts(identity_id: UUID, provider_id: str, email: str | None) -> dict[str, str | None]:
     return {"identity": public_id(PREFIX, identity_id), "provider": provider_id, "email": email}
-
-
-def _parse_user_id(user_id: str) -> UUID:
-    parsed = parse_public_id("usr", user_id)
-    if parsed is None:
-        raise NotFound("There is no such user.")
-    return parsed

@@ -51,8 +51,3 @@ def list_offered_providers(organization: OrganizationSnapshot) -> tuple[OfferedP
 def forget_offered_providers(organization_id: str) -> None:
     """Make this process read the providers of the organization again."""
     _offered.remove(organization_id)
-
-
-def clear_offered_providers() -> None:
-    """Clear the cache of this process."""
-    _offered.clear()

@@ -122,7 +122,7 @@ def sign_in_with_passkey(
     if passkey is None or passkey.user_status != ACTIVE:
         _record_failure(actor, organization, passkey, "disabled")
         return PasskeyRefused("disabled")
-    return _complete_first(actor, organization, passkey, assertion, browser)
+    return _complete(actor, organization, passkey, assertion, browser)
 
 
 def begin_passkey_second_factor(
@@ -164,7 +164,7 @@ def verify_passkey_second_factor(
     except (InvalidPasskeyResponse, PasskeyNotVerified):
         _record_second_factor_failure(actor, organization, pending)
         return PasskeyRefused("unknown")
-    return _complete_second(actor, organization, pending, passkey, assertion, browser)
+    return _complete(actor, organization, passkey, assertion, browser, pending)
 
 
 def _verify_assertion(
@@ -188,34 +188,22 @@ def _verify_assertion(
 
 
 @transaction
-def _complete_first(
+def _complete(
     actor: Actor,
     organization: OrganizationSnapshot,
     passkey: StoredPasskey,
     assertion: PasskeyAssertion,
     browser: Browser,
+    pending: PendingSignInRecord | None = None,
 ) -> SignedIn | SecondStepRequired | PasskeyRefused:
-    refused = _record_use(actor, organization, passkey, assertion, passwordless=True)
+    """Complete the sign-in with the passkey alone, or the ``pending`` one with its second factor."""
+    refused = _record_use(actor, organization, passkey, assertion, passwordless=pending is None)
     if refused is not None:
         return refused
-    amr = passkey_amr(may_sync=passkey.may_sync, passwordless=True)
+    amr = passkey_amr(may_sync=passkey.may_sync, passwordless=pending is None)
+    if pending is not None:
+        return complete_second_factor(actor, organization, pending, amr, browser)
     return complete_first_factor(actor, organization, passkey.user_id, amr=amr, browser=browser)
-
-
-@transaction
-def _complete_second(
-    actor: Actor,
-    organization: OrganizationSnapshot,
-    pending: PendingSignInRecord,
-    passkey: StoredPasskey,
-    assertion: PasskeyAssertion,
-    browser: Browser,
-) -> SignedIn | SecondStepRequired | PasskeyRefused:
-    refused = _record_use(actor, organization, passkey, assertion, passwordless=False)
-    if refused is not None:
-        return refused
-    amr = passkey_amr(may_sync=passkey.may_sync, passwordless=False)
-    return complete_second_factor(actor, organization, pending, amr, browser)
 
 
 def _record_use(

@@ -22,10 +22,11 @@ from app.models.second_factor import Passkey, PasskeyHandle
 from app.models.user import ACTIVE, User
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.store import clock, idempotency, keyring
-from app.operations.store.rows import make_record
+from app.operations.store.rows import has_rows, make_record
 from app.operations.store.transactions import count_changed, read, transaction
 from app.rules.errors import Conflict, DomainError
 from app.rules.identifiers import HasPublicId
+from app.rules.languages.translation import lazy_gettext
 from app.rules.sign_in.passkeys import (
     CHALLENGE_LIFETIME,
     MAX_PASSKEYS_PER_USER,
@@ -84,27 +85,23 @@ class InvalidChallenge(DomainError):
     """The response came too late, was sent twice, or came from another browser."""
 
     code = "passkey_challenge_ended"
-
-    def __init__(self) -> None:
-        super().__init__("This took too long, or the page was already used. Try your passkey again.")
+    default_description = lazy_gettext(
+        "This took too long, or the page was already used. Try your passkey again."
+    )
 
 
 class PasskeysUnavailable(Conflict):
     """The service is reached by an IP address, but passkeys are bound to a domain name."""
 
     code = "passkeys_unavailable"
-
-    def __init__(self) -> None:
-        super().__init__("Passkeys need a domain name, but this service uses an IP address.")
+    default_description = lazy_gettext("Passkeys need a domain name, but this service uses an IP address.")
 
 
 class PasskeyNotVerified(DomainError):
     """The response does not belong to this passkey, challenge and origin."""
 
     code = "invalid_passkey"
-
-    def __init__(self) -> None:
-        super().__init__("We couldn't verify this passkey. Try again, or use another one.")
+    default_description = lazy_gettext("We couldn't verify this passkey. Try again, or use another one.")
 
 
 class CreatedPasskey(Struct, frozen=True):
@@ -152,21 +149,17 @@ def count_passkeys(organization_id: str, user_id: UUID) -> int:
 @read
 def has_passwordless_passkey(organization_id: str, user_id: UUID) -> bool:
     """Return whether the user could sign in with a passkey alone."""
-    found = db.session.scalar(
-        select(Passkey.id)
-        .where(
-            is_of_user(Passkey, organization_id, user_id),
-            Passkey.signs_in_alone.is_(True),
+    return has_rows(
+        select(Passkey.id).where(
+            is_of_user(Passkey, organization_id, user_id), Passkey.signs_in_alone.is_(True)
         )
-        .limit(1)
     )
-    return found is not None
 
 
 @read
 def any_user_has_passwordless_passkey(organization_id: str) -> bool:
     """Return whether any active user of the organization could sign in with a passkey alone."""
-    found = db.session.scalar(
+    return has_rows(
         select(Passkey.id)
         .join(User, is_same(User.id, Passkey.user_id))
         .where(
@@ -174,9 +167,7 @@ def any_user_has_passwordless_passkey(organization_id: str) -> bool:
             Passkey.signs_in_alone.is_(True),
             User.status == ACTIVE,
         )
-        .limit(1)
     )
-    return found is not None
 
 
 @read

@@ -33,6 +33,7 @@ from app.operations.store.transactions import (
 from app.rules.actor import Actor
 from app.rules.errors import NotFound
 from app.rules.identifiers import PENDING_SIGN_IN, digest, is_token_of, new_id, new_token
+from app.rules.languages.translation import lazy_gettext
 from app.rules.sign_in.passwords import Lockout
 from app.rules.sign_in.second_factors import MfaRequirement
 
@@ -92,9 +93,7 @@ class SignInEnded(NotFound):
 
     status = 400
     code = "sign_in_ended"
-
-    def __init__(self) -> None:
-        super().__init__("Your sign-in has expired. Start again with your password.")
+    default_description = lazy_gettext("Your sign-in has expired. Start again with your password.")
 
 
 class CodeAttempt(Struct, frozen=True):

@@ -64,12 +64,6 @@ _published: BoundedCache[Published] = BoundedCache(1_000)
 _failed: BoundedCache[float] = BoundedCache(1_000)
 
 
-def clear_published() -> None:
-    """Clear the caches of this process."""
-    _published.clear()
-    _failed.clear()
-
-
 def read_published(organization_id: str, issuer: str, *, needs_new_keys: bool = False) -> Published:
     """Return the metadata and keys of the organization's provider, at most a day old.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from functools import cache
 from typing import Any
 from uuid import UUID
 
@@ -12,7 +11,7 @@ from msgspec import Struct
 from sqlalchemy import bindparam, delete, exists, func, insert, select, update
 
 from app.extensions import db
-from app.fast_path.compiled_query import CompiledQuery, list_parameters, list_values, size_of_list
+from app.fast_path.compiled_query import CompiledQuery, ListQuery
 from app.models.base import has_key, is_of_user
 from app.models.organization import InstanceLimits, Organization
 from app.models.second_factor import AuthenticatorApp, Passkey, RecoveryCode
@@ -21,6 +20,7 @@ from app.operations.directory.lookups import created_after_restore, get_unpurged
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.sign_in.passkeys import count_passkeys
 from app.operations.store import clock, keyring
+from app.operations.store.rows import count_where, has_rows
 from app.operations.store.transactions import (
     count_changed,
     current_unit_of_work,
@@ -124,19 +124,13 @@ def find_methods_of_users(organization_id: str, user_ids: Sequence[UUID]) -> Map
     """Return the second-factor methods of each user of a page. Users without any are left out."""
     if not user_ids:
         return {}
-    size = size_of_list(user_ids)
-    rows = _methods_query(size).rows(organization_id=organization_id, **list_values("id", user_ids, size))
+    rows = _METHODS.rows(user_ids, organization_id=organization_id)
     return {row.id: methods for row in rows if (methods := methods_of(row))}
 
 
-@cache
-def _methods_query(users: int) -> CompiledQuery:
-    return CompiledQuery(
-        select(User.id, *METHOD_COLUMNS).where(
-            User.organization_id == bindparam("organization_id"),
-            User.id.in_(list_parameters("id", User.id, users)),
-        )
-    )
+_METHODS = ListQuery(
+    select(User.id, *METHOD_COLUMNS).where(User.organization_id == bindparam("organization_id")), User.id
+)
 
 
 @read
@@ -170,15 +164,10 @@ def decide_mfa_of_user(
 @read
 def count_recovery_codes(organization_id: str, user_id: UUID) -> int:
     """Count the user's unused recovery codes."""
-    return (
-        db.session.scalar(
-            select(func.count()).where(
-                is_of_user(RecoveryCode, organization_id, user_id),
-                RecoveryCode.used_at.is_(None),
-                created_after_restore(RecoveryCode.created_at, organization_id),
-            )
-        )
-        or 0
+    return count_where(
+        is_of_user(RecoveryCode, organization_id, user_id),
+        RecoveryCode.used_at.is_(None),
+        created_after_restore(RecoveryCode.created_at, organization_id),
     )
 
 
@@ -356,16 +345,11 @@ def _find_grace_start(organization_id: str, user_id: UUID) -> MfaGraceStart:
 
 
 def _has_recovery_codes(organization_id: str, user_id: UUID) -> bool:
-    return (
-        db.session.scalar(
-            select(RecoveryCode.digest)
-            .where(
-                is_of_user(RecoveryCode, organization_id, user_id),
-                created_after_restore(RecoveryCode.created_at, organization_id),
-            )
-            .limit(1)
+    return has_rows(
+        select(RecoveryCode.digest).where(
+            is_of_user(RecoveryCode, organization_id, user_id),
+            created_after_restore(RecoveryCode.created_at, organization_id),
         )
-        is not None
     )
 
 

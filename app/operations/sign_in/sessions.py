@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
-from functools import cache
 from typing import Any
 from uuid import UUID
 
@@ -15,13 +14,7 @@ from msgspec import Struct
 from sqlalchemy import ColumnElement, Integer, and_, bindparam, delete, select, update
 
 from app.extensions import db
-from app.fast_path.compiled_query import (
-    CompiledQuery,
-    insert_into,
-    list_parameters,
-    list_values,
-    size_of_list,
-)
+from app.fast_path.compiled_query import CompiledQuery, ListQuery, insert_into
 from app.models.base import has_key, is_of_user, is_same
 from app.models.session import Session
 from app.models.user import ACTIVE, RoleAssignment, User
@@ -272,20 +265,14 @@ def end_sessions(organization_id: str, condition: ColumnElement[bool]) -> int:
 
 def _end(organization_id: str, ids: Sequence[UUID], user_ids: Collection[UUID]) -> int:
     expire_codes_of_sessions(organization_id, sorted(user_ids), ids)
-    size = size_of_list(ids)
-    ended = _delete_query(size).write(organization_id=organization_id, **list_values("id", ids, size))
+    ended = _DELETE.write(ids, organization_id=organization_id)
     on_sessions_ended(organization_id, ids)
     return ended
 
 
-@cache
-def _delete_query(sessions: int) -> CompiledQuery:
-    return CompiledQuery(
-        delete(Session).where(
-            Session.organization_id == bindparam("organization_id"),
-            Session.id.in_(list_parameters("id", Session.id, sessions)),
-        )
-    )
+_DELETE = ListQuery(
+    delete(Session).where(Session.organization_id == bindparam("organization_id")), Session.id
+)
 
 
 @read
@@ -385,7 +372,7 @@ def _replace_session(
     if before is None:
         return now
     expire_codes_of_sessions(organization_id, [before.user_id], [before.id])
-    _delete_query(1).write(organization_id=organization_id, id_0=before.id)
+    _DELETE.write([before.id], organization_id=organization_id)
     if before.user_id == user_id:
         on_session_replaced(organization_id, before.id, session_id, expires_at=end)
     else:

@@ -56,7 +56,7 @@ def claim_password_attempt(
     """
     name = canonical_email(email) or email[:400].casefold()
     limits = (
-        _known_browser_limits(organization, browser)
+        (Limit(_browser_bucket(browser), Lockout.of(organization.settings)),)
         if browser is not None
         else _unknown_browser_limits(organization, name, ip_address)
     )
@@ -84,10 +84,6 @@ def clear_failed_attempts(
     if browser is not None:
         buckets.append(_browser_bucket(browser))
     rate_limits.clear_attempts(organization_id, *buckets, attempts=attempts)
-
-
-def _known_browser_limits(organization: OrganizationSnapshot, browser: UUID) -> tuple[Limit, ...]:
-    return (Limit(_browser_bucket(browser), Lockout.of(organization.settings)),)
 
 
 def _unknown_browser_limits(

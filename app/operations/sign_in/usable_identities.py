@@ -6,7 +6,6 @@ from uuid import UUID
 
 from sqlalchemy import ColumnElement, select
 
-from app.extensions import db
 from app.models.base import is_same
 from app.models.identity_provider import IdentityProvider, LinkedIdentity
 from app.models.user import ACTIVE, User
@@ -14,6 +13,7 @@ from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.directory.users import UserSnapshot
 from app.operations.mail import emails
 from app.operations.sign_in.passkeys import has_passwordless_passkey, is_passkey_sign_in_available
+from app.operations.store.rows import has_rows
 from app.operations.store.transactions import read
 from app.rules.sign_in.identity_providers import ENABLED
 
@@ -21,12 +21,11 @@ from app.rules.sign_in.identity_providers import ENABLED
 @read
 def has_linked_identities(organization_id: str, provider_id: UUID) -> bool:
     """Return whether any user has linked an account of the provider."""
-    found = db.session.scalar(
-        select(LinkedIdentity.id)
-        .where(LinkedIdentity.organization_id == organization_id, LinkedIdentity.provider_id == provider_id)
-        .limit(1)
+    return has_rows(
+        select(LinkedIdentity.id).where(
+            LinkedIdentity.organization_id == organization_id, LinkedIdentity.provider_id == provider_id
+        )
     )
-    return found is not None
 
 
 @read
@@ -54,13 +53,11 @@ def any_user_has_usable_identity(organization_id: str) -> bool:
 
 
 def _exists(condition: ColumnElement[bool], organization_id: str) -> bool:
-    found = db.session.scalar(
+    return has_rows(
         select(LinkedIdentity.id)
         .join(IdentityProvider, is_same(IdentityProvider.id, LinkedIdentity.provider_id))
         .join(User, is_same(User.id, LinkedIdentity.user_id))
         .where(
             LinkedIdentity.organization_id == organization_id, IdentityProvider.status == ENABLED, condition
         )
-        .limit(1)
     )
-    return found is not None

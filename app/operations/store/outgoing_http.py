@@ -27,6 +27,7 @@ from app.config import current
 from app.extensions import in_transaction
 from app.operations.store.slots import Slots
 from app.rules.errors import DomainError
+from app.rules.languages.translation import lazy_gettext
 from app.rules.store.outgoing_http import (
     OutgoingRequestBlocked,
     Target,
@@ -55,8 +56,9 @@ class ServerUnreachable(OutgoingRequestFailed):
     Whoever chose the URL could otherwise ask which names exist in the network of this server (SF-5).
     """
 
-    def __init__(self) -> None:
-        super().__init__("The server could not be reached, or sent no complete response in time.")
+    default_description = lazy_gettext(
+        "The server could not be reached, or sent no complete response in time."
+    )
 
 
 def tls_context(ca_bundle: Path | None) -> ssl.SSLContext:

@@ -15,7 +15,7 @@ from uuid import UUID
 from msgspec import Struct
 from sqlalchemy import and_, bindparam, delete, func, insert, or_, select
 
-from app.fast_path.compiled_query import CompiledQuery, list_parameters, list_values, size_of_list
+from app.fast_path.compiled_query import CompiledQuery, ListQuery, list_parameters, list_values
 from app.models.session import Attempt
 from app.operations.store import clock
 from app.operations.store.transactions import current_unit_of_work, transaction_part
@@ -89,8 +89,7 @@ def withdraw_attempts(organization_id: str, attempts: Iterable[UUID]) -> None:
     """Delete these attempts, so that they no longer count."""
     ids = list(attempts)
     if ids:
-        size = size_of_list(ids)
-        _delete_query(size).write_later(organization_id=organization_id, **list_values("id", ids, size))
+        _DELETE.write_later(ids, organization_id=organization_id)
 
 
 @transaction_part
@@ -217,13 +216,8 @@ def _find_query(buckets: int) -> CompiledQuery:
     return CompiledQuery(select(Attempt.id).where(_OF_ORGANIZATION, named))
 
 
-@cache
-def _delete_query(attempts: int) -> CompiledQuery:
-    named = Attempt.id.in_(list_parameters("id", Attempt.id, attempts))
-    return CompiledQuery(delete(Attempt).where(_OF_ORGANIZATION, named))
-
-
 _OF_ORGANIZATION = Attempt.organization_id == bindparam("organization_id")
+_DELETE = ListQuery(delete(Attempt).where(_OF_ORGANIZATION), Attempt.id)
 _COUNT_USES = CompiledQuery(
     select(func.count()).where(
         _OF_ORGANIZATION,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 from uuid import UUID
 
 from msgspec import Struct
@@ -46,6 +46,13 @@ class Page(Struct, Generic[T], frozen=True):
     def map(self, make: Callable[[T], U]) -> Page[U]:
         """Return the page with what ``make`` returns for each item."""
         return Page(tuple(make(item) for item in self.items), self.next_cursor_key)
+
+
+class Updated(NamedTuple, Generic[T]):
+    """A record after an update, and the names of the fields that changed."""
+
+    record: T
+    changed: Sequence[str]
 
 
 def read_page(
@@ -168,6 +175,21 @@ def filter_conditions(model: Any, values: Mapping[str, Any]) -> Iterator[ColumnE
 def count_rows(statement: Select[Any], limit: int | None = None) -> int:
     """Count the rows of the statement, at most ``limit``: reading stops there."""
     return int(db.session.scalar(select(func.count()).select_from(statement.limit(limit).subquery())) or 0)
+
+
+def count_where(*conditions: ColumnElement[bool]) -> int:
+    """Count the rows that meet the conditions."""
+    return db.session.scalar(select(func.count()).where(*conditions)) or 0
+
+
+def count_query(statement: Select[Any]) -> CompiledQuery:
+    """Return the query of a single number: how many rows the statement has, up to its limit."""
+    return CompiledQuery(select(func.count()).select_from(statement.subquery()))
+
+
+def has_rows(statement: Select[Any]) -> bool:
+    """Return whether the statement, which selects a column that is never NULL, has any row."""
+    return db.session.scalar(statement.limit(1)) is not None
 
 
 def iterate_pages(read: Callable[..., Page[T]], *subject: Any, **options: Any) -> Iterator[T]:

@@ -73,7 +73,7 @@ class UnitOfWork(Struct):
     make_commit_query: Callable[[], Select[Any]] | None = None
     has_failed_part: bool = False
     event_count: int = 0
-    commit_callbacks: list[Callable[[], None]] = field(default_factory=list)
+    commit_callbacks: list[Callable[[], object]] = field(default_factory=list)
     connection: TransactionConnection | None = None
     session: Any = None
 
@@ -157,7 +157,7 @@ def current_unit_of_work() -> UnitOfWork:
     return unit_of_work
 
 
-def on_commit_or_now(callback: Callable[[], None]) -> None:
+def on_commit_or_now(callback: Callable[[], object]) -> None:
     """Call ``callback`` after the commit, or immediately if no transaction is open."""
     if not in_transaction():
         callback()

@@ -18,7 +18,7 @@ from app.models.session import Session
 from app.models.token import AccessToken
 from app.operations.clients.client_records import get_client_row
 from app.operations.directory.snapshots import OrganizationSnapshot
-from app.operations.directory.users import get_user
+from app.operations.directory.users import get_user, parse_user_id
 from app.operations.grants.grants import (
     MAX_ACCESS_TOKEN_LIFETIME,
     can_refresh,
@@ -102,9 +102,7 @@ def _client_subject(actor: Actor, order: RevocationOrder) -> Subject:
 
 def _user_subject(actor: Actor, order: RevocationOrder) -> Subject:
     if order.kind == USER:
-        user_id = parse_public_id("usr", order.subject)
-        if user_id is None:
-            raise NotFound("There is no such user.")
+        user_id = parse_user_id(order.subject)
         _require_manageable(actor, user_id, order)
         return Subject(USER, order.subject, user_id, user_id=user_id)
     row_id = parse_public_id("ses", order.subject)

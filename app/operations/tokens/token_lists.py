@@ -82,9 +82,13 @@ def list_tokens(
     return _LIST.read((AccessToken.id,), page_request, **values).map(_record)
 
 
-def get_token(actor: Actor, public: str) -> TokenRecord:
-    """Return one valid access token. Raises NotFound, Forbidden."""
-    return _get(actor, public, "tokens:read")
+def get_token(actor: Actor, public: str, permission: str = "tokens:read") -> TokenRecord:
+    """Return one valid access token that the actor may access with the permission. Raises NotFound, Forbidden."""
+    values = _visible_values(actor, permission) | {"token_id": parse_public_id(PREFIX, public)}
+    found = _LIST.read((AccessToken.id,), PageRequest(1), **values).items
+    if not found:
+        raise NotFound("There is no valid token with this ID.")
+    return _record(found[0])
 
 
 @transaction
@@ -94,21 +98,13 @@ def revoke_listed_token(actor: Actor, public: str, *, client_id: str | None = No
     Raises NotFound if it is no longer valid or, with ``client_id``, belongs to another client, and Forbidden.
     Audit: ``token.revoked``.
     """
-    record = _get(actor, public, "tokens:revoke")
+    record = get_token(actor, public, "tokens:revoke")
     if client_id not in {None, record.client_id}:
         raise NotFound("There is no valid token with this ID.")
     found = parse_client_id(record.client_id)
     if found is None or revocation.revoke_access_token(actor, record.id, found[1]) is None:
         raise NotFound("There is no valid token with this ID.")
     return replace(record, revoked_at=clock.now())
-
-
-def _get(actor: Actor, public: str, permission: str) -> TokenRecord:
-    values = _visible_values(actor, permission) | {"token_id": parse_public_id(PREFIX, public)}
-    found = _LIST.read((AccessToken.id,), PageRequest(1), **values).items
-    if not found:
-        raise NotFound("There is no valid token with this ID.")
-    return _record(found[0])
 
 
 def _visible_values(actor: Actor, permission: str) -> dict[str, Any]:

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import cache
 from typing import Any
 from uuid import UUID
 
 from msgspec.structs import replace
 from sqlalchemy import bindparam, exists, select
 
-from app.fast_path.compiled_query import CompiledQuery, list_parameters, list_values, size_of_list
+from app.fast_path.compiled_query import CompiledQuery, ListQuery
 from app.models import user as user_model
 from app.models.base import has_key, is_same
 from app.models.grant import Grant
@@ -97,14 +96,8 @@ _FIND_WITH_USER = CompiledQuery(
     _TOKEN.add_columns(*USER_COLUMNS).where(AccessToken.digest == bindparam("digest"))
 )
 _FIND_BY_ID = CompiledQuery(_TOKEN.where(AccessToken.id == bindparam("id")))
+_FIND_LISTED = ListQuery(_TOKEN, AccessToken.id)
 _MAX_LISTED = 512
-
-
-@cache
-def _find_by_ids_query(size: int) -> CompiledQuery:
-    return CompiledQuery(_TOKEN.where(AccessToken.id.in_(list_parameters("id", AccessToken.id, size))))
-
-
 # What the validity of a token without a row depends on. It has one once it was revoked.
 _FIND_REVOKED = CompiledQuery(
     select(AccessToken.id).where(
@@ -382,10 +375,7 @@ def load_parents(organization_id: str, rows: Iterable[Any], now: datetime) -> Pa
         level: list[Any] = []
         for start in range(0, len(ids), _MAX_LISTED):
             part = ids[start : start + _MAX_LISTED]
-            size = size_of_list(part)
-            level += _find_by_ids_query(size).rows(
-                organization_id=organization_id, now=now, **list_values("id", part, size)
-            )
+            level += _FIND_LISTED.rows(part, organization_id=organization_id, now=now)
         found |= {row.id: row for row in level}
         rows = level
     return found

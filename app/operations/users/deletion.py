@@ -11,7 +11,7 @@ from app.models.grant import Consent
 from app.models.user import DELETED, AppRoleAssignment, GroupMember, Invitation, RoleAssignment
 from app.operations.authorization import approval_requests
 from app.operations.directory.lookups import get_organization_by_id, get_user_roles
-from app.operations.directory.users import UserSnapshot, get_user
+from app.operations.directory.users import UserSnapshot, get_user, parse_user_id
 from app.operations.grants.revocation import revoke_grants_of_user
 from app.operations.mail.notices import notify_user
 from app.operations.sign_in.actor_access import require_manageable_user
@@ -27,7 +27,6 @@ from app.operations.users.erased_labels import erase_labels
 from app.operations.users.factor_resets import remove_all_factors
 from app.operations.users.role_assignments import require_other_administrators_everywhere
 from app.operations.users.user_changes import update_unchanged_user
-from app.operations.users.users import parse_user_id
 from app.rules.actor import Actor
 from app.rules.directory.permissions import effective_roles
 from app.rules.errors import Forbidden, InvalidInput

@@ -34,6 +34,7 @@ from app.operations.users.own_profile import can_change_profile
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, InvalidInput
 from app.rules.identifiers import EMAIL_VERIFICATION
+from app.rules.languages.translation import lazy_gettext
 from app.rules.mail.email_addresses import canonical_email, is_email
 from app.rules.sign_in.passwords import Lockout
 from app.rules.users.profile import MAX_USER_NAME_BYTES, is_domain_allowed
@@ -48,11 +49,9 @@ class EmailVerificationEnded(Conflict):
     """The link was used or replaced or has expired, or the account has changed."""
 
     code = "proof_ended"
-
-    def __init__(self) -> None:
-        super().__init__(
-            "This link has expired, was already used, or was replaced by a newer one. Request a new link."
-        )
+    default_description = lazy_gettext(
+        "This link has expired, was already used, or was replaced by a newer one. Request a new link."
+    )
 
 
 class WrongAccount(Forbidden):
@@ -62,11 +61,9 @@ class WrongAccount(Forbidden):
     """
 
     code = "another_account"
-
-    def __init__(self) -> None:
-        super().__init__(
-            "This link is for another account. Sign in to that account, then open the link again."
-        )
+    default_description = lazy_gettext(
+        "This link is for another account. Sign in to that account, then open the link again."
+    )
 
 
 class EmailVerificationRecord(Struct, frozen=True):

@@ -23,6 +23,7 @@ from app.operations.directory.users import UserSnapshot, find_user_by_email
 from app.operations.mail import emails
 from app.operations.store import outbox
 from app.operations.store.outbox import DeliveryDeferred, Message
+from app.operations.store.rows import has_rows
 from app.operations.store.transactions import read, transaction
 from app.rules.audit.events import ACCOUNT_EVENTS
 from app.rules.directory.permissions import MEMBER
@@ -91,7 +92,7 @@ def _has_acted_for_others(user: UserSnapshot) -> bool:
     earlier = select(AuditEvent.id).where(
         AuditEvent.organization_id == user.organization_id, AuditEvent.id <= user.id
     )
-    return db.session.scalar(earlier.limit(1)) is None or db.session.scalar(acted.limit(1)) is not None
+    return not has_rows(earlier) or has_rows(acted)
 
 
 @read

@@ -6,13 +6,12 @@ from datetime import datetime
 from uuid import UUID
 
 from msgspec import Struct
-from sqlalchemy import exists, func, select
+from sqlalchemy import exists
 
-from app.extensions import db
 from app.models.base import is_of_user, is_same
 from app.models.second_factor import AuthenticatorApp, Passkey
 from app.models.user import ACTIVE, RoleAssignment, User
-from app.operations.directory.users import get_user, hold_user
+from app.operations.directory.users import get_user, hold_user, parse_user_id
 from app.operations.mail.notices import notify_user
 from app.operations.sign_in import known_browsers, passkeys, pending_sign_ins, second_factors
 from app.operations.sign_in.actor_access import require_manageable_user
@@ -20,8 +19,8 @@ from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.sign_in.second_factors import find_methods_of_user
 from app.operations.sign_in.sessions import end_access_of_user
 from app.operations.store import audit
+from app.operations.store.rows import count_where
 from app.operations.store.transactions import read, transaction
-from app.operations.users.users import parse_user_id
 from app.rules.actor import Actor
 from app.rules.directory.permissions import ADMIN
 from app.rules.sign_in.second_factors import PASSKEY, TOTP
@@ -106,15 +105,13 @@ def count_users_without_factor(organization_id: str, *, admins_only: bool = Fals
     """Count the organization's active users without a second factor."""
     has_app = exists().where(is_same(AuthenticatorApp.user_id, User.id))
     has_passkey = exists().where(is_of_user(Passkey, User.organization_id, User.id))
-    statement = select(func.count()).where(
-        User.organization_id == organization_id, User.status == ACTIVE, ~has_app, ~has_passkey
+    is_admin = exists().where(
+        RoleAssignment.organization_id == organization_id,
+        RoleAssignment.user_organization_id == organization_id,
+        RoleAssignment.user_id == User.id,
+        RoleAssignment.role == ADMIN,
     )
-    if admins_only:
-        is_admin = exists().where(
-            RoleAssignment.organization_id == organization_id,
-            RoleAssignment.user_organization_id == organization_id,
-            RoleAssignment.user_id == User.id,
-            RoleAssignment.role == ADMIN,
-        )
-        statement = statement.where(is_admin)
-    return db.session.scalar(statement) or 0
+    wanted = (is_admin,) if admins_only else ()
+    return count_where(
+        User.organization_id == organization_id, User.status == ACTIVE, ~has_app, ~has_passkey, *wanted
+    )

@@ -20,12 +20,13 @@ from app.operations.directory.users import (
     SentUser,
     UserSnapshot,
     find_sent_user,
+    parse_user_id,
     snapshot_of,
 )
 from app.operations.sign_in.actor_access import enter_organization
 from app.operations.sign_in.identity_providers import find_provider_names
 from app.operations.store import audit, clock
-from app.operations.store.rows import Page, PageRequest, count_rows, get_row, make_record, read_page
+from app.operations.store.rows import Page, PageRequest, Updated, count_rows, get_row, make_record, read_page
 from app.operations.store.text_search import take_search_slot
 from app.operations.store.transactions import (
     count_changed,
@@ -34,7 +35,7 @@ from app.operations.store.transactions import (
     savepoint,
     transaction,
 )
-from app.operations.users.users import parse_user_id, where_user_matches
+from app.operations.users.users import where_user_matches
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, NotFound
 from app.rules.fields import ValidationErrors
@@ -221,7 +222,7 @@ def update_group(
     fields: Mapping[str, Any],
     *,
     expected_version: ExpectedVersion = None,
-) -> tuple[GroupRecord, list[str]]:
+) -> Updated[GroupRecord]:
     """Replace the given fields and return the group with the names of those that changed.
 
     Raises InvalidInput naming every wrong field, Forbidden, NotFound, PreconditionFailed, Conflict if the name is
@@ -244,7 +245,7 @@ def update_group(
         record_event(
             inside, "group.updated", row.id, before={name: before[name] for name in after}, after=after
         )
-    return _load(inside, slug, group_id), [name for name in _FIELDS if name in after]
+    return Updated(_load(inside, slug, group_id), [name for name in _FIELDS if name in after])
 
 
 @transaction

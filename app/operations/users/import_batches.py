@@ -61,9 +61,15 @@ _MAX_ATTEMPTS = 5
 class ImportSuperseded(Conflict):
     """Another worker has finished this part, or the import was cancelled."""
 
+    code = "busy"
+    default_description = lazy_gettext("Another process is working on this import, or it was cancelled.")
+
 
 class UploadExpired(Conflict):
     """The uploaded rows were deleted."""
+
+    code = "upload_ended"
+    default_description = lazy_gettext("The uploaded rows have expired. Upload the file again.")
 
 
 class ImportPart(Struct):
@@ -122,11 +128,6 @@ def make_refusal(number: int, fields: dict[str, Any], error: DomainError) -> Row
     return number, fields, error.errors or (FieldError("", error.code, error.description),)
 
 
-def import_superseded() -> ImportSuperseded:
-    """Return the error for a worker that comes too late."""
-    return ImportSuperseded("Another process is working on this import, or it was cancelled.", code="busy")
-
-
 def process_next_part(job: UserImport) -> bool:
     """Import the next part, and return whether another one follows.
 
@@ -163,8 +164,8 @@ def _read_part(job: UserImport) -> tuple[bytes, OrganizationSnapshot, Actor]:
             )
         ).one_or_none()
         if current is None or (current.status, current.position) != (job.status, job.position):
-            raise import_superseded()
-        raise UploadExpired("The uploaded rows have expired. Upload the file again.", code="upload_ended")
+            raise ImportSuperseded
+        raise UploadExpired
     return sealed, organization, load_importer(job)
 
 
@@ -309,7 +310,7 @@ def _advance(job: UserImport) -> None:
         .values(position=job.position + 1)
     )
     if not changed:
-        raise import_superseded()
+        raise ImportSuperseded
 
 
 def _create_users(part: ImportPart, imported_users: Sequence[ImportedUser]) -> None:

@@ -28,7 +28,7 @@ from app.models.user import (
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.store import audit, clock, keyring
 from app.operations.store.rows import Page, PageRequest, get_row, iterate_pages, make_record, read_page
-from app.operations.store.transactions import count_changed, read, transaction
+from app.operations.store.transactions import count_changed, read, transaction, transaction_part
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, FieldError
 from app.rules.fields import MAX_UNKNOWN
@@ -182,7 +182,7 @@ def cancel_import(actor: Actor, import_id: str) -> ImportRecord:
 def discard_upload(actor: Actor, import_id: UUID) -> None:
     """Delete an upload that was not confirmed. One that became an import stays as it is."""
     actor.require("users:write")
-    if _claim_upload(actor.organization_id, import_id):
+    if _end(actor.organization_id, import_id, CANCELLED, (UPLOADING,)):
         remove_parts(actor.organization_id, import_id)
         _delete_import(actor.organization_id, import_id)
 
@@ -289,6 +289,7 @@ def _cancel(actor: Actor, import_id: str) -> ImportRecord:
     return import_record(get_import_row(actor, import_id))
 
 
+@transaction_part
 def _end(
     organization_id: str, import_id: UUID, status: str, before: tuple[str, ...], failure: str | None = None
 ) -> bool:
@@ -299,11 +300,6 @@ def _end(
         .values(status=status, ended_at=now, failure=failure)
     )
     return changed == 1
-
-
-@transaction
-def _claim_upload(organization_id: str, import_id: UUID) -> bool:
-    return _end(organization_id, import_id, CANCELLED, (UPLOADING,))
 
 
 @transaction

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from msgspec import Struct
 from msgspec.structs import replace
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import insert, select, update
 
 from app.extensions import db
 from app.models.base import has_key
@@ -31,6 +31,7 @@ from app.operations.sign_in import sessions
 from app.operations.sign_in.actor_access import permissions_of_client
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import clock, keyring
+from app.operations.store.rows import count_where
 from app.operations.store.transactions import count_changed, on_commit, read, transaction
 from app.operations.tokens import tokens
 from app.operations.users import import_records
@@ -249,12 +250,12 @@ def confirm_upload(actor: Actor, upload: Upload, *, is_dry_run: bool) -> ImportR
 
 def _require_parts(row: UserImport) -> None:
     """Raise Conflict unless all uploaded rows are still stored."""
-    parts = select(func.count()).where(
+    stored = count_where(
         UserImportPart.organization_id == row.organization_id,
         UserImportPart.import_id == row.id,
         UserImportPart.expires_at > clock.now(),
     )
-    if db.session.scalar(parts) != row.parts:
+    if stored != row.parts:
         raise _upload_ended()
 
 
@@ -381,15 +382,13 @@ def _parts(rows: Iterator[Row]) -> Iterator[list[str]]:
 
 @transaction
 def _create_import(actor: Actor, name: str, file_format: str, on_existing: str, is_foreground: bool) -> UUID:
-    unfinished = db.session.scalar(
-        select(func.count()).where(
-            UserImport.organization_id == actor.organization_id,
-            UserImport.status.in_(UNFINISHED),
-            UserImport.expires_at > clock.now(),
-            UserImport.worked_at > clock.now() - PART_RETENTION,
-        )
+    unfinished = count_where(
+        UserImport.organization_id == actor.organization_id,
+        UserImport.status.in_(UNFINISHED),
+        UserImport.expires_at > clock.now(),
+        UserImport.worked_at > clock.now() - PART_RETENTION,
     )
-    if (unfinished or 0) >= MAX_UNFINISHED_IMPORTS:
+    if unfinished >= MAX_UNFINISHED_IMPORTS:
         message = (
             f"{MAX_UNFINISHED_IMPORTS} imports are already waiting or running. "
             "Wait for one to finish, or cancel one."

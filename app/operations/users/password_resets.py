@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -33,6 +32,7 @@ from app.operations.users.email_verification import RevokedState, revoke_unverif
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, InvalidInput
 from app.rules.identifiers import PASSWORD_RESET
+from app.rules.languages.translation import lazy_gettext
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.sign_in.passwords import Lockout
 
@@ -50,6 +50,9 @@ class ResetEnded(Conflict):
     """The link was used or replaced or has expired, or the password was changed in the meantime."""
 
     code = "reset_ended"
+    default_description = lazy_gettext(
+        "This link has expired, was already used, or was replaced by a newer one. Request a new link."
+    )
 
 
 class NewResetLink(Struct, frozen=True):
@@ -173,7 +176,7 @@ def reset_password(
     require_passwords_enabled(organization)
     reset = find_reset(organization, token)
     if reset is None:
-        raise _reset_ended()
+        raise ResetEnded
     new_hash = hash_new_password(
         organization.settings,
         password,
@@ -226,16 +229,14 @@ def request_reset(
     )
     account = Limit(bucket_key("recovery account", canonical), _PER_ACCOUNT)
     if not rate_limits.record_attempt(organization.id, account).retry_after:
-        _enqueue(
-            organization,
-            {
-                "email": canonical,
-                "address": ip_address,
-                "request_id": request_id,
-                "page_language": page_language,
-                "authorization_request": authorization_request,
-            },
-        )
+        values = {
+            "email": canonical,
+            "address": ip_address,
+            "request_id": request_id,
+            "page_language": page_language,
+            "authorization_request": authorization_request,
+        }
+        emails.enqueue_sealed(organization.id, RECOVERY_MESSAGE, values, receiver="recovery")
 
 
 @transaction
@@ -267,7 +268,7 @@ def _store_password(
     user_id = reset.user_id
     hold_user(actor.organization_id, user_id)
     if not account_links.consume_link(reset):
-        raise _reset_ended()
+        raise ResetEnded
     is_unverified = User.email_verified.is_(False)
     if reset.is_mailed and update_user_row(
         actor.organization_id, user_id, is_unverified, email_verified=True
@@ -283,7 +284,7 @@ def _store_password(
         password_changed_at=clock.now(),
     )
     if not is_stored:
-        raise _reset_ended()
+        raise ResetEnded
     revoked = revoke_unverified_state(actor, user_id) if reset.is_mailed else RevokedState()
     ended = end_access_of_user(actor, user_id, reason="password_forgotten")
     audit.record_user_event(
@@ -309,14 +310,3 @@ def _store_password(
         actor, user_id, browser.known_cookie, user_agent=browser.user_agent, has_signed_in_before=False
     )
     return PasswordResetResult(known_cookie, revoked.factors)
-
-
-def _reset_ended() -> ResetEnded:
-    return ResetEnded(
-        "This link has expired, was already used, or was replaced by a newer one. Request a new link."
-    )
-
-
-@transaction
-def _enqueue(organization: OrganizationSnapshot, values: Mapping[str, str | None]) -> None:
-    emails.enqueue_sealed(organization.id, RECOVERY_MESSAGE, values, receiver="recovery")

@@ -19,14 +19,14 @@ from app.models.base import has_key, is_same
 from app.models.identity_provider import IdentityProvider
 from app.models.user import DELETED, DISABLED, Group, GroupMember, User
 from app.operations.directory.lookups import get_organization_by_id
-from app.operations.directory.users import USER_COLUMNS, UserSnapshot, snapshot_of
+from app.operations.directory.users import USER_COLUMNS, UserSnapshot, parse_user_id, snapshot_of
 from app.operations.sign_in.actor_access import has_special_role
 from app.operations.store import audit
 from app.operations.store.rows import count_rows
 from app.operations.store.transactions import read, savepoint, transaction
 from app.operations.users.deletion import delete_user
 from app.operations.users.user_changes import add_user, update_unchanged_user, update_user
-from app.operations.users.users import disable_user, parse_user_id
+from app.operations.users.users import disable_user
 from app.rules.actor import Actor
 from app.rules.directory.attributes import STRING, attributes_of, current_values
 from app.rules.errors import Conflict, FieldError, Forbidden, InvalidInput, NotFound

@@ -15,7 +15,6 @@ from msgspec import Struct
 from sqlalchemy import Select, bindparam, delete, func, select
 
 from app.extensions import db
-from app.fast_path.compiled_query import CompiledQuery
 from app.models.user import Registration
 from app.operations.directory.lookups import created_after_restore, get_organization_by_id
 from app.operations.directory.snapshots import OrganizationSnapshot
@@ -26,7 +25,7 @@ from app.operations.sign_in.passwords import verify_password
 from app.operations.store import audit, clock, outbox, rate_limits
 from app.operations.store.outbox import DeliveryRejected, Message
 from app.operations.store.rate_limits import Limit, bucket_key
-from app.operations.store.rows import Page, PageRequest, get_row, make_record, read_page
+from app.operations.store.rows import Page, PageRequest, count_query, get_row, make_record, read_page
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.operations.users.sign_up import REGISTRATION_MESSAGE, create_registered_user
 from app.rules.actor import Actor
@@ -56,9 +55,9 @@ class RegistrationEnded(Conflict):
     """It was confirmed, rejected or replaced or has expired, or the email has an account by now."""
 
     code = "registration_ended"
-
-    def __init__(self) -> None:
-        super().__init__("This link was already used or has expired. Sign in, or sign up again.")
+    default_description = lazy_gettext(
+        "This link was already used or has expired. Sign in, or sign up again."
+    )
 
 
 class RegistrationRecord(HasPublicId, Struct, frozen=True):
@@ -234,17 +233,14 @@ def list_registrations(actor: Actor, page_request: PageRequest = PageRequest()) 
     return read_page(pending, (Registration.id,), page_request).map(registration_record)
 
 
-_COUNT_PENDING = CompiledQuery(
-    select(func.count()).select_from(
-        select(Registration.id)
-        .where(
-            Registration.organization_id == bindparam("organization_id"),
-            Registration.expires_at > bindparam("now", type_=Registration.expires_at.type),
-            Registration.created_at >= bindparam("since", type_=Registration.created_at.type),
-        )
-        .limit(1000)
-        .subquery()
+_COUNT_PENDING = count_query(
+    select(Registration.id)
+    .where(
+        Registration.organization_id == bindparam("organization_id"),
+        Registration.expires_at > bindparam("now", type_=Registration.expires_at.type),
+        Registration.created_at >= bindparam("since", type_=Registration.created_at.type),
     )
+    .limit(1000)
 )
 
 

@@ -20,6 +20,7 @@ from app.operations.mail.notices import notify_administrators
 from app.operations.sign_in.actor_access import require_role_permissions
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import audit, clock
+from app.operations.store.rows import count_where
 from app.operations.store.transactions import current_unit_of_work, savepoint, transaction
 from app.rules.actor import Actor
 from app.rules.directory.permissions import ADMIN, MEMBER, effective_roles
@@ -79,14 +80,12 @@ def assign_role(
     # No role may outlive the user.
     hold_user(user_organization_id, user_id)
     get_user(user_organization_id, user_id)
-    role_count = db.session.scalar(
-        select(func.count()).where(
-            RoleAssignment.organization_id == organization_id,
-            RoleAssignment.user_organization_id == user_organization_id,
-            RoleAssignment.user_id == user_id,
-        )
+    role_count = count_where(
+        RoleAssignment.organization_id == organization_id,
+        RoleAssignment.user_organization_id == user_organization_id,
+        RoleAssignment.user_id == user_id,
     )
-    if (role_count or 0) >= MAX_ROLES_PER_USER:
+    if role_count >= MAX_ROLES_PER_USER:
         raise Conflict(
             lazy_gettext("A user can have at most %(max)s roles.", max=MAX_ROLES_PER_USER),
             code="too_many_roles",

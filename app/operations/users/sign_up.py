@@ -118,12 +118,7 @@ def register_user(
         values: dict[str, Any] = {"email": email, "name": name, "password_hash": password_hash}
         values |= {"address": ip_address, "request_id": request_id, "page_language": page_language}
         values["authorization_request"] = authorization_request
-        _enqueue(organization.id, values)
-
-
-@transaction
-def _enqueue(organization_id: str, values: dict[str, Any]) -> None:
-    emails.enqueue_sealed(organization_id, REGISTRATION_MESSAGE, values, receiver="registration")
+        emails.enqueue_sealed(organization.id, REGISTRATION_MESSAGE, values, receiver="registration")
 
 
 @transaction

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec import Struct
-
 from app.models.session import Session
 from app.models.user import DELETED, DISABLED, User
 from app.operations.authorization import connected_apps
@@ -18,6 +16,7 @@ from app.operations.directory.users import (
     email_taken_error,
     get_user,
     hold_user,
+    parse_user_id,
     update_user_row,
 )
 from app.operations.sign_in.actor_access import require_manageable_user
@@ -29,10 +28,11 @@ from app.operations.sign_in.sessions import (
     list_sessions_of_user,
 )
 from app.operations.store import audit
+from app.operations.store.rows import Updated
 from app.operations.store.transactions import OutdatedRead, read, savepoint, transaction
 from app.operations.users.email_change import on_email_changed
 from app.operations.users.password_resets import NewResetLink, issue_reset_link
-from app.operations.users.users import UserRecord, disable_user, enable_user, load_user_record, parse_user_id
+from app.operations.users.users import UserRecord, disable_user, enable_user, load_user_record
 from app.rules.actor import Actor
 from app.rules.directory.attributes import attributes_of
 from app.rules.errors import Busy, NotFound
@@ -40,13 +40,6 @@ from app.rules.identifiers import parse_public_id
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.users.profile import validate_new_user, validate_user_change
 from app.rules.versions import ExpectedVersion, require_version
-
-
-class UpdatedUser(Struct, frozen=True):
-    """``changed`` names the fields that differ now."""
-
-    record: UserRecord
-    changed: list[str]
 
 
 @transaction
@@ -67,7 +60,7 @@ def add_user(actor: Actor, fields: Mapping[str, Any]) -> UserRecord:
 @transaction
 def update_user(
     actor: Actor, user_id: str, fields: Mapping[str, Any], *, expected_version: ExpectedVersion = None
-) -> UpdatedUser:
+) -> Updated[UserRecord]:
     """Update the fields given; ``profile`` and ``attributes`` are replaced as a whole.
 
     A new email is unverified, ends sessions and grants, and the old one is notified (SS-6). ``status``
@@ -105,7 +98,7 @@ def update_user(
     if status != user.status:
         (disable_user if status == DISABLED else enable_user)(actor, user.id)
         changed.append("status")
-    return UpdatedUser(load_user_record(actor, user.id), changed)
+    return Updated(load_user_record(actor, user.id), changed)
 
 
 @read

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any
 from uuid import UUID
 
 from msgspec import Struct, field
 from sqlalchemy import ColumnElement, Select, bindparam, exists, func, or_, select
 
-from app.fast_path.compiled_query import CompiledQuery, list_parameters, list_values, size_of_list
+from app.fast_path.compiled_query import CompiledQuery, ListQuery
 from app.models.base import has_key, is_of_user
 from app.models.identity_provider import LinkedIdentity
 from app.models.user import ACTIVE, DELETED, DISABLED, RoleAssignment, User
@@ -20,6 +19,7 @@ from app.operations.directory.users import (
     UserSnapshot,
     find_user_by_email,
     get_user,
+    parse_user_id,
     snapshot_of,
     update_user_row,
 )
@@ -120,37 +120,25 @@ def load_user_record(actor: Actor, user_id: UUID) -> UserRecord:
     return UserRecord(view, organization.slug, roles, methods, attributes, _provisioning(row))
 
 
-def parse_user_id(text: str) -> UUID:
-    """Return the id behind ``usr_…``. Raises NotFound for anything else."""
-    found = parse_public_id("usr", text)
-    if found is None:
-        raise NotFound("There is no such user.")
-    return found
-
-
 def roles_of_users(organization_id: str, user_ids: Sequence[UUID]) -> Mapping[UUID, tuple[str, ...]]:
     """Return the roles of each user of a page with a single query."""
     roles: dict[UUID, tuple[str, ...]] = {}
     if not user_ids:
         return roles
-    size = size_of_list(user_ids)
-    rows = _roles_query(size).rows(organization_id=organization_id, **list_values("id", user_ids, size))
-    for user_id, role in rows:
+    for user_id, role in _ROLES.rows(user_ids, organization_id=organization_id):
         roles[user_id] = (*roles.get(user_id, ()), role)
     return roles
 
 
-@cache
-def _roles_query(users: int) -> CompiledQuery:
-    return CompiledQuery(
-        select(RoleAssignment.user_id, RoleAssignment.role)
-        .where(
-            RoleAssignment.organization_id == bindparam("organization_id"),
-            RoleAssignment.user_organization_id == bindparam("organization_id"),
-            RoleAssignment.user_id.in_(list_parameters("id", RoleAssignment.user_id, users)),
-        )
-        .order_by(RoleAssignment.role)
+_ROLES = ListQuery(
+    select(RoleAssignment.user_id, RoleAssignment.role)
+    .where(
+        RoleAssignment.organization_id == bindparam("organization_id"),
+        RoleAssignment.user_organization_id == bindparam("organization_id"),
     )
+    .order_by(RoleAssignment.role),
+    RoleAssignment.user_id,
+)
 
 
 def list_users(

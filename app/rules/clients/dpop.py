@@ -17,6 +17,7 @@ from msgspec import Struct
 from app.rules import jws
 from app.rules.clients.client_assertions import LATEST
 from app.rules.errors import OAuthError
+from app.rules.languages.translation import lazy_gettext
 from app.rules.strict_json import InvalidJson, load_object
 
 # RS256 is not supported (FAPI 2.0 Security Profile section 5.4.1). Ed25519 is RFC 9864's name of EdDSA.
@@ -64,9 +65,7 @@ class NonceNeeded(OAuthError):
     """The proof must contain the nonce of this error response (RFC 9449 section 8)."""
 
     code = "use_dpop_nonce"
-
-    def __init__(self) -> None:
-        super().__init__("The DPoP proof must contain the nonce from the DPoP-Nonce header.")
+    default_description = lazy_gettext("The DPoP proof must contain the nonce from the DPoP-Nonce header.")
 
 
 def validate_proof(

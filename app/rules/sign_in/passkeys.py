@@ -42,9 +42,7 @@ class InvalidPasskeyResponse(DomainError):
     """The response does not have the form that browsers send."""
 
     code = "invalid_passkey"
-
-    def __init__(self) -> None:
-        super().__init__("Your browser sent an unexpected response. Try again.")
+    default_description = lazy_gettext("Your browser sent an unexpected response. Try again.")
 
 
 class RegistrationResponse(Struct, frozen=True):

@@ -14,6 +14,7 @@ from flask.testing import FlaskClient
 from app.models.identity_provider import IdentityProvider
 from app.operations.sign_in import identity_providers
 from tests.factories import Factory, bearer_header
+from tests.support.caches import clear_cached_providers
 from tests.support.cases import each
 from tests.support.databases import Database
 from tests.support.https_server import Response, reaching
@@ -38,7 +39,7 @@ def token(make: Factory, acme: Any) -> dict[str, str]:
 @pytest.fixture
 def fake(app: Flask, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeProvider]:
     """A provider that the service may reach."""
-    identity_providers.clear_cached_providers()
+    clear_cached_providers()
     with identity_provider() as running:
         monkeypatch.setitem(app.config, "GATEHOUSE", reaching(app.config["GATEHOUSE"], running.server))
         yield running

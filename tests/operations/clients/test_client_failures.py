@@ -5,15 +5,11 @@ from __future__ import annotations
 import pytest
 from flask import Flask
 
-from app.operations.clients.client_authentication import (
-    MAX_FAILURES,
-    check_failure_limit,
-    forget_failures,
-    note_failure,
-)
+from app.operations.clients.client_authentication import MAX_FAILURES, check_failure_limit, note_failure
 from app.rules.errors import TooManyRequests
 from app.rules.identifiers import format_client_id, new_id
 from app.rules.sign_in.passwords import IPV6_SITE_FACTOR
+from tests.support.caches import forget_failures
 
 ADDRESS = "192.0.2.7"
 

@@ -85,7 +85,7 @@ def test_new_owner_manages_the_api_and_the_old_one_no_longer(
 ) -> None:
     made = resources.define_resource(grace, GOOD)
     changed = ownership.change_resource_owner(grace, made.public_id, to(users["linus"]))
-    assert (changed.resource.owner_id, changed.changed) == (linus.user_id, ["owner_id"])
+    assert (changed.record.owner_id, changed.changed) == (linus.user_id, ["owner_id"])
     assert resources.update_resource(linus, made.public_id, {"name": "Mine"}).changed == ["name"]
     assert [one.id for one in resources.list_resources(linus).items] == [made.id]
     with pytest.raises(NotFound):

@@ -147,8 +147,8 @@ def test_update_replaces_the_given_fields(admin: Actor, database: Database) -> N
         },
     )
     assert updated.changed == ["name", "access_token_ttl_seconds", "scopes"]
-    assert updated.resource.version == 2
-    assert {scope.name: scope.title for scope in updated.resource.scopes} == {
+    assert updated.record.version == 2
+    assert {scope.name: scope.title for scope in updated.record.scopes} == {
         "orders:write": "Change orders",
         "orders:void": None,
     }

@@ -16,7 +16,6 @@ from app.models.client import Client, Credential
 from app.models.organization import PURGED, Organization
 from app.models.token import SigningKey
 from app.operations.audit.chain import seal_all_events
-from app.operations.directory import lookups
 from app.operations.grants.key_rotation import rotate_due_keys
 from app.operations.maintenance import decided_moves, janitor, move, move_peer
 from app.operations.maintenance.purge_rules import organization_tables
@@ -26,6 +25,7 @@ from app.operations.users.import_runner import process_due_imports
 from app.rules.actor import Actor
 from app.rules.identifiers import parse_client_id
 from tests.factories import Factory
+from tests.support.caches import clear_directory_cache
 from tests.support.registering import register
 from tests.support.world import Corner, build
 
@@ -62,7 +62,7 @@ def give_work(app: Flask, corner: Corner, at: datetime) -> None:
 
     open_to_all = {"oauth": {"dynamic_registration": {"mode": "open"}}}
     change(Organization, Organization.id == here, settings=open_to_all)
-    lookups.clear_directory_cache()
+    clear_directory_cache()
     for number in range(2):
         told = register(app.test_client(), corner.organization, client_name=f"App {number}").get_json()
     is_last = (Client.organization_id == here) & (Client.id == parse_client_id(told["client_id"])[1])

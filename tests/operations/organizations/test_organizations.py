@@ -172,13 +172,13 @@ def test_organizations_are_created_only_in_root(context: Flask, make: Factory) -
 def test_renaming_changes_only_the_name(context: Flask, make: Factory) -> None:
     acme = make.organization("acme-inc")
     updated = organizations.update_organization(make.actor(acme), "acme-inc", {"name": "Acme Limited"})
-    assert (updated.organization.name, updated.organization.slug, updated.changed) == (
+    assert (updated.record.name, updated.record.slug, updated.changed) == (
         "Acme Limited",
         "acme-inc",
         ("name",),
     )
     again = organizations.update_organization(make.actor(acme), "acme-inc", {"name": "Acme Limited"})
-    assert again.changed == () and again.organization.version == updated.organization.version
+    assert again.changed == () and again.record.version == updated.record.version
 
 
 def test_stale_version_is_rejected(context: Flask, make: Factory) -> None:
@@ -215,10 +215,10 @@ def test_only_root_suspends_and_resumes(context: Flask, make: Factory) -> None:
     with pytest.raises(Forbidden):
         organizations.update_organization(make.actor(acme), acme.slug, {"status": "suspended"})
     suspended = organizations.update_organization(root, acme.slug, {"status": "suspended"})
-    assert suspended.organization.status == "suspended"
+    assert suspended.record.status == "suspended"
     assert not lookups.get_organization_by_id(acme.id).is_active
     resumed = organizations.update_organization(root, acme.slug, {"status": "active"})
-    assert resumed.organization.status == "active" and lookups.get_organization_by_id(acme.id).is_active
+    assert resumed.record.status == "active" and lookups.get_organization_by_id(acme.id).is_active
 
 
 def test_deleted_organization_can_be_restored_within_thirty_days(
@@ -242,7 +242,7 @@ def test_deleted_organization_can_be_restored_within_thirty_days(
     assert (restored.status, restored.purge_at) == ("active", None)
     assert lookups.get_organization_by_slug(acme.slug).is_active
     organizations.delete_organization(make.actor(acme), acme.slug)
-    kept = organizations.update_organization(root, acme.slug, {"status": "suspended"}).organization
+    kept = organizations.update_organization(root, acme.slug, {"status": "suspended"}).record
     assert (kept.status, kept.purge_at) == ("suspended", None)
     assert not lookups.get_organization_by_slug(acme.slug).is_active
 

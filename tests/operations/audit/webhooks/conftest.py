@@ -13,11 +13,11 @@ from sqlalchemy import update
 from app.extensions import db
 from app.models.audit import OutboxMessage
 from app.operations.audit import webhook_deliveries
-from app.operations.audit.webhook_publishing import clear_cached_subscriptions
 from app.operations.audit.webhooks import SignedWebhook, create_webhook
 from app.operations.store import audit, clock, outbox
 from app.operations.store.transactions import transaction
 from app.rules.actor import Actor
+from tests.support.caches import clear_cached_subscriptions
 from tests.support.https_server import reaching
 from tests.support.webhook_receiver import Receiver, receiving
 

@@ -16,7 +16,6 @@ from sqlalchemy import event as sqlalchemy_event
 from app.database import engines
 from app.operations.audit import webhook_publishing
 from app.operations.audit.webhook_deliveries import list_deliveries
-from app.operations.audit.webhook_publishing import clear_cached_subscriptions
 from app.operations.audit.webhooks import SignedWebhook, create_webhook, update_webhook
 from app.operations.clients.credentials import create_credential
 from app.operations.organizations.settings import update_settings
@@ -28,6 +27,7 @@ from app.rules.actor import Actor
 from app.rules.audit.events import EVENT_TYPES, SUBSCRIPTION_CHOICES, action_for_event_type, is_subscribed
 from app.rules.audit.webhooks import MAX_BODY_BYTES, build_body
 from tests.factories import PASSWORD
+from tests.support.caches import clear_cached_subscriptions
 from tests.support.databases import Database
 from tests.support.webhook_receiver import Receiver
 

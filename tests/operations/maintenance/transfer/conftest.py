@@ -26,6 +26,7 @@ from app.rules.actor import Actor
 from tests.factories import Factory, MadeClient, MadeUser
 from tests.oauth.conftest import FAST_KEYS, SCOPES, Flow
 from tests.support.applications import application, forget
+from tests.support.caches import clear_directory_cache
 from tests.support.databases import Database, Rows
 
 PASSPHRASE = "a barge of walnuts at noon"
@@ -203,12 +204,12 @@ def connect() -> Iterator[Callable[[Flask], Peer]]:
 def token_of(app: Flask, robot: MadeClient) -> Any:
     data = {"grant_type": "client_credentials"}
     # One process serves two installations here.
-    lookups.clear_directory_cache()
+    clear_directory_cache()
     return app.test_client().post("/oauth/token", data=data, headers=robot.basic)
 
 
 def introspected(app: Flask, robot: MadeClient, token: str) -> Any:
-    lookups.clear_directory_cache()
+    clear_directory_cache()
     reply = app.test_client().post("/oauth/introspect", data={"token": token}, headers=robot.basic)
     return reply.get_json()["active"]
 

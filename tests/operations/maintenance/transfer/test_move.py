@@ -33,6 +33,7 @@ from tests.operations.maintenance.transfer.conftest import (
     operator,
     token_of,
 )
+from tests.support.caches import clear_directory_cache
 from tests.support.cases import each
 from tests.support.databases import Database
 
@@ -369,7 +370,7 @@ def test_leak_report_about_a_moving_organization_is_refused_after_the_others_are
         until = move._pause(moved.organization.id, 3600)
         if is_decided:
             move._decide(moved.organization.id, "b", until)
-    lookups.clear_directory_cache()
+    clear_directory_cache()
     body = [{"token": robot.secret}, {"token": other.secret}]
     refused = app.test_client().post("/leak-reports", json=body)
     assert (refused.status_code, refused.headers["Retry-After"]) == (503, "2")

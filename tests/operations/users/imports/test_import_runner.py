@@ -16,7 +16,6 @@ from app.models.organization import Organization
 from app.models.token import AccessToken
 from app.models.user import User, UserImport, UserImportPart, UserImportRefusal
 from app.operations.clients.clients import update_client
-from app.operations.directory import lookups
 from app.operations.directory.users import find_user_by_email
 from app.operations.maintenance.janitor import purge_expired
 from app.operations.organizations import organizations
@@ -33,6 +32,7 @@ from app.rules.actor import Actor
 from app.rules.errors import Conflict, NotFound
 from app.rules.identifiers import public_id
 from app.rules.sign_in.imported_hashes import parse_hash
+from tests.support.caches import clear_directory_cache
 from tests.support.importing import admin, begin, bring_in, counts, events, imported, stored, user_rows
 from tests.support.user_tokens import user_token
 
@@ -99,7 +99,7 @@ def test_revoking_the_session_or_token_stops_the_import(context: Flask, make: An
     else:
         db.session.execute(update(Organization).values(sessions_not_before=clock.now()))
         db.session.commit()
-        lookups.clear_directory_cache()
+        clear_directory_cache()
     over = import_runner.run_import(boss, record.public_id)
     assert counts(over) == ("failed", 250, 0, 0, 0)
     assert over.failure and ("has ended" in over.failure or "was revoked" in over.failure)
