@@ -151,16 +151,16 @@ class Endpoints:
 
     def delete(self, path: str, **declared: Any) -> Callable[[View], View]:
         """Declare a DELETE. One that takes If-Match may conflict with others, unless it says ``errors=()``."""
-        return self._declare("DELETE", path, {"errors": (409,) if "if_match" in declared else ()} | declared)
+        conflict = (409,) if declared.get("if_match") else ()
+        return self._declare("DELETE", path, {"errors": conflict} | declared)
 
     def _declare(
         self, method: str, path: str, declared: dict[str, Any], prepare: Prepare | None = None
     ) -> Callable[[View], View]:
         def decorate(view: View) -> View:
-            derived: dict[str, Any] = {
-                "scope": f"{self.family}:{'read' if method == 'GET' else 'write'}",
-                "names_organization": "<slug>" not in path,
-            }
+            derived: dict[str, Any] = {"names_organization": "<slug>" not in path}
+            if self.family:
+                derived["scope"] = f"{self.family}:{'read' if method == 'GET' else 'write'}"
             endpoint = Endpoint(method=method, path=path, tag=self.tag, view=view, **(derived | declared))
             responding = _responding(endpoint, prepare)
             add_endpoint(endpoint, api, responding)

@@ -24,14 +24,14 @@ from app.operations.tokens.access_tokens import BEARER, DPOP
 from app.operations.tokens.introspection import ActiveToken
 from app.operations.tokens.revocation import RevocableToken
 from app.rules.clients.client_types import AUTH_METHODS, NONE
-from app.rules.errors import DomainError, OAuthError
+from app.rules.errors import DomainError, HasDefaultText, OAuthError
 from app.rules.languages.translation import lazy_gettext
 
 # The media type of a signed response (RFC 9701 section 4).
 SIGNED = "application/token-introspection+jwt"
 
 
-class NotForCaller(OAuthError):
+class NotForCaller(HasDefaultText, OAuthError):
     """The token is valid, and the caller may not know it: the response says that it is not active."""
 
     status = 200

@@ -77,8 +77,7 @@ def error_response(error: DomainError, request: ProtocolRequest) -> ProtocolResp
     """Return the error in the form of RFC 6749 section 5.2, and record it in the client's log of failed requests."""
     record_refusal(error, request)
     response = unlogged_error_response(error)
-    # Required if the client used this header, with whatever scheme. To others, libraries would show the challenge in
-    # place of the error.
+    # Required if the client used this header, with whatever scheme.
     if isinstance(error, InvalidClient) and request.authorization:
         response.headers.append(("WWW-Authenticate", f'Basic realm="{REALM}"'))
     return response

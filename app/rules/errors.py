@@ -40,24 +40,22 @@ class DomainError(Exception):
     """An error whose description may be shown to the caller.
 
     ``description`` is public: never the text of another exception, a secret or SQL. Pass details for the log as the
-    exception's ``__cause__``. A class whose errors all say the same has it as ``default_description``.
+    exception's ``__cause__``.
     """
 
     status = 400
     code = "invalid_request"
-    default_description: str
     cause: Cause | None = None
 
     def __init__(
         self,
-        description: str | None = None,
+        description: str,
         *,
         code: str | None = None,
         field: str | None = None,
         errors: Iterable[FieldError] = (),
         details: Mapping[str, Any] | None = None,
     ) -> None:
-        description = self.default_description if description is None else description
         super().__init__(description)
         self.description = description
         if code is not None:
@@ -78,6 +76,15 @@ class DomainError(Exception):
     def field(self) -> str | None:
         """The first invalid field, for a form that marks only one."""
         return self.errors[0].field if self.errors else None
+
+
+class HasDefaultText(DomainError):
+    """An error of a class whose errors have the same text, or most of them."""
+
+    default_description: str
+
+    def __init__(self, description: str | None = None, **options: Any) -> None:
+        super().__init__(self.default_description if description is None else description, **options)
 
 
 class InvalidInput(DomainError):
@@ -106,9 +113,7 @@ class Forbidden(DomainError):
     status = 403
     code = "insufficient_scope"
 
-    def __init__(
-        self, description: str | None = None, *, permission: str | None = None, **kwargs: Any
-    ) -> None:
+    def __init__(self, description: str, *, permission: str | None = None, **kwargs: Any) -> None:
         super().__init__(description, **kwargs)
         self.permission = permission
 
@@ -151,7 +156,7 @@ class TooManyRequests(DomainError):
         self.retry_after = retry_after
 
 
-class Unavailable(DomainError):
+class Unavailable(HasDefaultText):
     """A temporary fault. The caller can safely try again after ``retry_after`` seconds."""
 
     status = 503
@@ -190,7 +195,7 @@ class OAuthError(DomainError):
     code = "invalid_request"
 
 
-class InvalidClient(OAuthError):
+class InvalidClient(HasDefaultText, OAuthError):
     """Client authentication failed. The description is the same whatever was wrong (CA-3).
 
     Only a client that sent its secret gets a more specific message.
@@ -201,7 +206,7 @@ class InvalidClient(OAuthError):
     default_description = "Client authentication failed."
 
 
-class InvalidGrant(OAuthError):
+class InvalidGrant(HasDefaultText, OAuthError):
     """The client cannot use this code or refresh token."""
 
     code = "invalid_grant"

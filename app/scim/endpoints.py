@@ -91,10 +91,18 @@ def _endpoint(view: Callable[..., Response]) -> Callable[..., Response]:
 
 
 def _name_attributes(error: ValidationError) -> Response:
-    named = [{**each, "loc": tuple(_attribute(part) for part in each["loc"])} for each in error.errors()]
+    named = [
+        {**each, "msg": _text(each), "loc": tuple(map(_attribute, each["loc"]))} for each in error.errors()
+    ]
     errors = Error.from_validation_errors(named)
     detail = ". ".join(each.detail for each in errors if each.detail)
     return scim_error(errors[0].status or 400, detail, errors[0].scim_type)
+
+
+def _text(error: Mapping[str, Any]) -> str:
+    """Return pydantic's text about the value, or one without the name of its class."""
+    text: str = error["msg"]
+    return "Input should be an object" if " instance of " in text else text
 
 
 def _attribute(part: str | int) -> str | int:

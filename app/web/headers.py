@@ -21,7 +21,7 @@ from werkzeug.exceptions import MethodNotAllowed
 from app.config import Config, current
 from app.rules.clients.dpop import ALGORITHMS
 from app.rules.clients.redirect_uris import get_web_origin
-from app.rules.errors import Forbidden
+from app.rules.errors import Forbidden, HasDefaultText
 from app.rules.languages.translation import lazy_gettext
 from app.web.languages import add_language_headers
 from app.web.static_files import static_files
@@ -193,7 +193,7 @@ _MANAGEMENT = _Policy(
 )
 
 
-class OriginNotAllowed(Forbidden):
+class OriginNotAllowed(HasDefaultText, Forbidden):
     """The organization does not let web pages of this origin call the management API."""
 
     code = "origin_not_allowed"

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from flask import Flask, request
 
 from app.config import Config
-from app.rules.errors import DomainError
+from app.rules.errors import DomainError, HasDefaultText
 from app.rules.languages.translation import lazy_gettext
 from app.web.browser_session import forget_sign_ins
 
@@ -48,7 +48,7 @@ class TooLarge(DomainError):
     code = "too_large"
 
 
-class EncodedBody(DomainError):
+class EncodedBody(HasDefaultText):
     """The body has a Content-Encoding. None is decoded, so it must not be read as if it had none."""
 
     status = 415
@@ -84,7 +84,7 @@ def read_body(max_bytes: int) -> bytes:
     return bytes(content)
 
 
-class TooSlow(DomainError):
+class TooSlow(HasDefaultText):
     """The body did not arrive before its deadline."""
 
     status = 408

@@ -56,6 +56,17 @@ def test_id_token_claims_are_minimal_unless_chosen_and_kept_by_updates(
     assert (changed.status_code, changed.get_json()["id_token_claims"]) == (200, registered), changed.text
 
 
+def test_update_without_a_method_does_not_make_a_client_public(
+    http: FlaskClient, open_to_all: OrganizationSnapshot
+) -> None:
+    """Release 0.1 gave native apps a secret that chose no method."""
+    told = register(http, open_to_all).get_json()
+    changed = own(
+        http, told, "PUT", **GOOD, client_id=told["client_id"], application_type="native"
+    ).get_json()
+    assert changed["token_endpoint_auth_method"] == "client_secret_basic"
+
+
 def test_client_that_now_needs_a_secret_receives_one(
     http: FlaskClient, open_to_all: OrganizationSnapshot
 ) -> None:

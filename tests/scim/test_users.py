@@ -238,6 +238,7 @@ def test_patch_changes_what_it_names(directory: Directory, operations: Any, expe
         ([{"op": "replace", "path": "active", "value": "maybe"}], "invalidValue"),
         ([{"op": "add", "path": "name.familyName", "value": ["Hopper"]}], "invalidValue"),
         ([{"op": "add", "path": "externalId", "value": 5}], "invalidValue"),
+        ([{"op": "replace", "path": "emails", "value": [5]}], "invalidValue"),
         # Each operation on a list costs as much as the list is long.
         ([{"op": "add", "path": "nickName", "value": "Amazing Grace"}] * 101, "invalidValue"),
         ([{"op": "add", "value": {"emails": [{"value": "grace@acme.example"}] * 100}}], "invalidValue"),
@@ -249,7 +250,7 @@ def test_unreasonable_patch_is_refused(directory: Directory, operations: Any, sc
     body = {"schemas": [PATCH], "Operations": operations}
     refused = directory.send("PATCH", path, body, 400)
     assert refused["scimType"] == scim_type, refused
-    assert "pydantic" not in refused["detail"] and "_" not in refused["detail"], refused
+    assert not [text for text in ("pydantic", "_", "instance of") if text in refused["detail"]], refused
 
 
 def test_replacement_keeps_what_would_be_dangerous_to_lose(directory: Directory) -> None:

@@ -92,7 +92,8 @@ def test_other_methods_change_nothing_at_any_route(app: Flask, make: Factory, da
     for path in sorted(sent):
         for method in METHODS:
             answer = http.open(path, method=method, data=fields, headers=headers)
-            assert answer.status_code < 500 or answer.status_code == 501, (path, method, answer.status_code)
+            is_not_implemented = answer.status_code == 501 and (method == "BREW" or "/scim/v2/" in path)
+            assert answer.status_code < 500 or is_not_implemented, (path, method, answer.status_code)
             answered[f"{method} {answer.status_code}"] += 1
     after = read_state(database)
     changed = {table: set(after[table].items()) ^ set(rows.items()) for table, rows in before.items()}

@@ -60,7 +60,7 @@ class Webhook(Representation):
     ]
     failing_since: Annotated[
         datetime | None,
-        described("The first failure after the last success, or after five days without an event."),
+        described("The first failure after the last success, or after five days in which nothing was sent."),
     ]
     previous_secret_expires_at: Annotated[
         datetime | None,

@@ -99,7 +99,7 @@ def seal_pending_events(actor: Actor, *, holder: str) -> dict[str, ChainHead] | 
 
 
 def _find_start(now: datetime, through: datetime | None) -> datetime | None:
-    """Return since when there may be events without a link, None for ever.
+    """Return since when there may be events without a link, or None to search all events.
 
     If the database's clock was set back, new events have times that were sealed before.
     """

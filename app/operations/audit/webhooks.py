@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from msgspec import Struct
-from sqlalchemy import func, select, update
+from sqlalchemy import select, update
 
 from app.config import current
 from app.extensions import db
@@ -23,7 +23,17 @@ from app.operations.directory.lookups import get_organization_by_id, touch_organ
 from app.operations.mail.notices import email_administrators
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import audit, clock, keyring, outbox
-from app.operations.store.rows import Page, PageRequest, Updated, count_rows, get_row, make_record, read_page
+from app.operations.store.rows import (
+    Page,
+    PageRequest,
+    Updated,
+    count_rows,
+    count_where,
+    get_row,
+    has_rows,
+    make_record,
+    read_page,
+)
 from app.operations.store.transactions import (
     OutdatedRead,
     count_changed,
@@ -49,6 +59,8 @@ from app.rules.versions import ExpectedVersion, require_version
 PREFIX = "whk"
 GONE, FAILING, BACKLOG = "gone", "failing", "backlog"
 _SLOW_AFTER = timedelta(minutes=10)
+# Several processes may send waiting events at the same moment.
+_AT_ONCE = timedelta(minutes=1)
 
 
 class WebhookRecord(HasPublicId, Struct, frozen=True):
@@ -169,10 +181,8 @@ def create_webhook(actor: Actor, sent: Mapping[str, Any]) -> SignedWebhook:
     values = validate_webhook_fields(sent, is_new=True, allowed_hosts=current().outgoing_allowed_hosts)
     # Lock the organization's row first, so that a concurrent request waits here and counts this webhook too.
     touch_organization(actor.organization_id)
-    existing = select(func.count()).where(
-        Webhook.organization_id == actor.organization_id, Webhook.deleted_at.is_(None)
-    )
-    if (db.session.scalar(existing) or 0) >= MAX_WEBHOOKS_PER_ORGANIZATION:
+    existing = count_where(Webhook.organization_id == actor.organization_id, Webhook.deleted_at.is_(None))
+    if existing >= MAX_WEBHOOKS_PER_ORGANIZATION:
         message = lazy_gettext(
             "An organization can have at most %(max)s webhooks. Delete one first.",
             max=MAX_WEBHOOKS_PER_ORGANIZATION,
@@ -330,7 +340,7 @@ def record_failure(actor: Actor, webhook_id: UUID, delivery_id: UUID, *, is_retr
     """Record a failure, and disable the webhook after days without success or when too many events are pending.
 
     ``delivery_id`` is the delivery that has failed. Earlier failures count only if the endpoint was tried since: it may
-    have failed once, and had no event for weeks. Audit: ``webhook.disabled``.
+    have failed once, and been sent nothing for weeks. Audit: ``webhook.disabled``.
     """
     row = db.session.get(Webhook, (actor.organization_id, webhook_id), populate_existing=True)
     if row is None or row.deleted_at is not None:
@@ -356,14 +366,14 @@ def disable_gone_webhook(actor: Actor, webhook_id: UUID) -> None:
 
 
 def _was_tried(row: Webhook, delivery_id: UUID, since: datetime) -> bool:
-    """Return whether another event was sent to the webhook since then."""
+    """Return whether another event was sent to the webhook since then, and not just now by another process."""
     sent = select(WebhookDelivery.id).where(
         WebhookDelivery.organization_id == row.organization_id,
         WebhookDelivery.webhook_id == row.id,
         WebhookDelivery.id != delivery_id,
-        WebhookDelivery.attempted_at > since,
+        WebhookDelivery.attempted_at.between(since, clock.now() - _AT_ONCE),
     )
-    return count_rows(sent, 1) > 0
+    return has_rows(sent)
 
 
 def _set_failing(organization_id: str, webhook_id: UUID, value: object) -> None:

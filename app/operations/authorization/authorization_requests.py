@@ -40,7 +40,7 @@ from app.rules.authorization.authorization_request import (
 from app.rules.authorization.consents import page_digest
 from app.rules.authorization.interaction import select_context
 from app.rules.clients.client_coherence import requires_par
-from app.rules.errors import AuthorizationError, NotFound, TooManyRequests
+from app.rules.errors import AuthorizationError, HasDefaultText, NotFound, TooManyRequests
 from app.rules.identifiers import (
     AUTHORIZATION_REQUEST,
     digest,
@@ -176,7 +176,7 @@ class AuthorizationRequestRecord(Struct, frozen=True):
     pushed_id: UUID | None = None
 
 
-class RequestEnded(NotFound):
+class RequestEnded(HasDefaultText, NotFound):
     """The request was completed, is older than half an hour, or belongs to another browser (IN-2)."""
 
     status = 400

@@ -200,6 +200,8 @@ def _require_valid(client: ClientSnapshot, row: Any) -> None:
     if client.organization.invalidates_session(row.auth_time) or is_before_cutoff(
         row.decided_at, row.user_not_before
     ):
-        raise InvalidGrant().with_cause("grant_ended", received="revoked by a bulk revocation")
+        raise InvalidGrant().with_cause(
+            "grant_ended", received="revoked with its secret, client, user or organization"
+        )
     if row.password_changed_at is not None and row.password_changed_at > row.decided_at:
         raise InvalidGrant().with_cause("grant_ended", received="the password was changed meanwhile")

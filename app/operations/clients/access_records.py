@@ -26,7 +26,7 @@ from app.operations.store.rows import (
 from app.operations.store.transactions import read
 from app.rules.actor import Actor
 from app.rules.clients.client_access import REQUESTED, STATUSES
-from app.rules.errors import Conflict
+from app.rules.errors import Conflict, HasDefaultText
 from app.rules.filters import OF_CLIENT, Filters, choice_filter, id_filter, read_filters
 from app.rules.identifiers import HasPublicId, format_client_id, parse_public_id, public_id
 from app.rules.languages.translation import lazy_gettext
@@ -40,7 +40,7 @@ RESOURCE_OF_ACCESS = is_same(Resource.id, ClientAccess.resource_id)
 _CLIENT_OF_ACCESS = is_same(Client.id, ClientAccess.client_id)
 
 
-class AlreadyDecided(Conflict):
+class AlreadyDecided(HasDefaultText, Conflict):
     """The request was decided, the access withdrawn, or the client blocked, before."""
 
     code = "already_decided"

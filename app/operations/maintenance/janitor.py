@@ -170,7 +170,7 @@ def _work(actor: Actor, renew: Renew, batch: int) -> Iterator[tuple[str, int]]:
     # Retention is a setting of each organization, so check each of them once a day. The lease is not released. It lasts
     # for the day once all were checked: a later run goes on where this one has to stop.
     checker = secrets.token_hex(8)
-    if leases.acquire(AUDIT_LEASE, checker, LEASE_SECONDS):
+    if leases.acquire(AUDIT_LEASE, checker, LEASE_SECONDS, longest=AUDIT_LEASE_SECONDS):
         bounds = current_limits()
         for organization_id, settings in _iterate_settings():
             with contained("the deletion of old audit events", organization_id):

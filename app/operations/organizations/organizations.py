@@ -25,7 +25,7 @@ from app.operations.organizations.settings import require_changeable
 from app.operations.sign_in.actor_access import enter_organization
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import audit, clock, keyring
-from app.operations.store.rows import Page, PageRequest, Updated, count_rows, make_record, read_page
+from app.operations.store.rows import Page, PageRequest, Updated, has_rows, make_record, read_page
 from app.operations.store.text_search import contains_part, searched_part
 from app.operations.store.transactions import (
     OutdatedRead,
@@ -209,7 +209,7 @@ def create_organization(actor: Actor, fields: Mapping[str, Any]) -> CreatedOrgan
         invitation = create_invitation(
             inside, slug, email=wanted.admin_email, name=wanted.admin_name, role="admin"
         )
-    shares_name = count_rows(_others_of_same_name(organization_id, wanted.name), 1) > 0
+    shares_name = has_rows(_others_of_same_name(organization_id, wanted.name))
     return CreatedOrganization(_record(_row(Organization.id == organization_id)), invitation, shares_name)
 
 

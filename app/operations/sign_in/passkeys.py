@@ -24,7 +24,7 @@ from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.store import clock, idempotency, keyring
 from app.operations.store.rows import has_rows, make_record
 from app.operations.store.transactions import count_changed, read, transaction
-from app.rules.errors import Conflict, DomainError
+from app.rules.errors import Conflict, HasDefaultText
 from app.rules.identifiers import HasPublicId
 from app.rules.languages.translation import lazy_gettext
 from app.rules.sign_in.passkeys import (
@@ -81,7 +81,7 @@ class StoredPasskey(Struct, frozen=True):
     user_status: str
 
 
-class InvalidChallenge(DomainError):
+class InvalidChallenge(HasDefaultText):
     """The response came too late, was sent twice, or came from another browser."""
 
     code = "passkey_challenge_ended"
@@ -90,14 +90,14 @@ class InvalidChallenge(DomainError):
     )
 
 
-class PasskeysUnavailable(Conflict):
+class PasskeysUnavailable(HasDefaultText, Conflict):
     """The service is reached by an IP address, but passkeys are bound to a domain name."""
 
     code = "passkeys_unavailable"
     default_description = lazy_gettext("Passkeys need a domain name, but this service uses an IP address.")
 
 
-class PasskeyNotVerified(DomainError):
+class PasskeyNotVerified(HasDefaultText):
     """The response does not belong to this passkey, challenge and origin."""
 
     code = "invalid_passkey"

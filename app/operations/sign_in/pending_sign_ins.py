@@ -31,7 +31,7 @@ from app.operations.store.transactions import (
     transaction,
 )
 from app.rules.actor import Actor
-from app.rules.errors import NotFound
+from app.rules.errors import HasDefaultText, NotFound
 from app.rules.identifiers import PENDING_SIGN_IN, digest, is_token_of, new_id, new_token
 from app.rules.languages.translation import lazy_gettext
 from app.rules.sign_in.passwords import Lockout
@@ -88,7 +88,7 @@ class PendingSignInRecord(Struct, frozen=True):
         return replace(anonymous.as_user(self.user_id, self.email), amr=self.amr)
 
 
-class SignInEnded(NotFound):
+class SignInEnded(HasDefaultText, NotFound):
     """The pending sign-in was completed, had too many incorrect codes, or expired after ten minutes."""
 
     status = 400

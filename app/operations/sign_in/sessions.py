@@ -360,9 +360,14 @@ def _datetime_parameter(name: str) -> Any:
 
 
 def _replace_session(
-    organization_id: str, replaced: bytes, user_id: UUID, session_id: UUID, now: datetime, end: datetime
+    organization_id: str,
+    replaced: bytes,
+    user_id: UUID,
+    session_id: UUID,
+    now: datetime,
+    expires_at: datetime,
 ) -> datetime:
-    """Delete the browser's previous session and return ``authenticated_at`` for the new one, which expires at ``end``.
+    """Delete the browser's previous session and return ``authenticated_at`` for the new one.
 
     Grants and logout subscriptions of the same user move to the new session. Those of a different user end
     with the old one. ``auth_time`` counts whole seconds and must increase when a client asks for a fresh
@@ -374,7 +379,7 @@ def _replace_session(
     expire_codes_of_sessions(organization_id, [before.user_id], [before.id])
     _DELETE.write([before.id], organization_id=organization_id)
     if before.user_id == user_id:
-        on_session_replaced(organization_id, before.id, session_id, expires_at=end)
+        on_session_replaced(organization_id, before.id, session_id, expires_at=expires_at)
     else:
         on_sessions_ended(organization_id, [before.id])
     then: datetime = before.authenticated_at

@@ -25,10 +25,10 @@ from app.rules.identifiers import routing_key_bounds
 
 SHARDS = 8
 """Into how many shards of organizations work is divided that several nodes share."""
-# No lease is as long: one that expires later was written while the database's clock was wrong.
-_TOO_LONG = timedelta(days=2)
-# Who holds a lease that was released, so that nobody waits for its end if that clock was set back.
-_NOBODY = ""
+# By how much two processes measure the database's time differently, at most.
+_MAX_CLOCK_ERROR = timedelta(minutes=1)
+# The holder of a released lease, which can be taken at once even if the database's clock was set back meanwhile.
+_RELEASED = ""
 
 
 class LeaseLost(Exception):
@@ -74,9 +74,12 @@ def shuffled(shards: Iterable[Shard]) -> list[Shard]:
     return random.sample(chosen, k=len(chosen))
 
 
-def acquire(name: str, holder: str, seconds: int) -> bool:
-    """Return whether ``holder`` now has the lease for this many seconds. A holder may acquire it again."""
-    if renew_or_take_over(name, holder, seconds):
+def acquire(name: str, holder: str, seconds: int, *, longest: int | None = None) -> bool:
+    """Return whether ``holder`` now has the lease for this many seconds. A holder may acquire it again.
+
+    ``longest`` is for how many seconds it is renewed at most, if longer.
+    """
+    if renew_or_take_over(name, holder, seconds, longest=longest):
         return True
     try:
         return _create(name, holder, seconds)
@@ -86,14 +89,18 @@ def acquire(name: str, holder: str, seconds: int) -> bool:
 
 
 @transaction
-def renew_or_take_over(name: str, holder: str, seconds: int) -> bool:
-    """Extend the holder's own lease or take over an expired one, and return whether that succeeded."""
-    now = clock.now()
+def renew_or_take_over(name: str, holder: str, seconds: int, *, longest: int | None = None) -> bool:
+    """Extend the holder's own lease or take over an expired one, and return whether that succeeded.
+
+    One that expires later than any can was written before the database's clock was set back, and is taken over too.
+    """
+    now = clock.measured_now()
+    latest = now + timedelta(seconds=longest or seconds) + _MAX_CLOCK_ERROR
     changed = count_changed(
         update(Lease)
         .where(
             Lease.name == name,
-            Lease.holder.in_((holder, _NOBODY)) | ~Lease.expires_at.between(now, now + _TOO_LONG),
+            Lease.holder.in_((holder, _RELEASED)) | ~Lease.expires_at.between(now, latest),
         )
         .values(holder=holder, expires_at=now + timedelta(seconds=seconds))
     )
@@ -109,7 +116,7 @@ def renew(name: str, holder: str, seconds: int) -> bool:
     changed = count_changed(
         update(Lease)
         .where(Lease.name == name, Lease.holder == holder)
-        .values(expires_at=clock.now() + timedelta(seconds=seconds))
+        .values(expires_at=clock.measured_now() + timedelta(seconds=seconds))
     )
     return changed == 1
 
@@ -120,7 +127,7 @@ def release(name: str, holder: str) -> None:
     count_changed(
         update(Lease)
         .where(Lease.name == name, Lease.holder == holder)
-        .values(holder=_NOBODY, expires_at=clock.now() - timedelta(seconds=1))
+        .values(holder=_RELEASED, expires_at=clock.measured_now() - timedelta(seconds=1))
     )
 
 
@@ -131,6 +138,7 @@ def _renew_or_raise(name: str, holder: str, seconds: int) -> None:
 
 @transaction
 def _create(name: str, holder: str, seconds: int) -> bool:
-    db.session.add(Lease(name=name, holder=holder, expires_at=clock.now() + timedelta(seconds=seconds)))
+    expires_at = clock.measured_now() + timedelta(seconds=seconds)
+    db.session.add(Lease(name=name, holder=holder, expires_at=expires_at))
     db.session.flush()
     return True

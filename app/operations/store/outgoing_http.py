@@ -26,7 +26,7 @@ from msgspec import Struct
 from app.config import current
 from app.extensions import in_transaction
 from app.operations.store.slots import Slots
-from app.rules.errors import DomainError
+from app.rules.errors import DomainError, HasDefaultText
 from app.rules.languages.translation import lazy_gettext
 from app.rules.store.outgoing_http import (
     OutgoingRequestBlocked,
@@ -50,7 +50,7 @@ class OutgoingRequestFailed(DomainError):
     code = "no_answer"
 
 
-class ServerUnreachable(OutgoingRequestFailed):
+class ServerUnreachable(HasDefaultText, OutgoingRequestFailed):
     """The server cannot be reached: always with the same words, and with the cause in this server's log alone.
 
     Whoever chose the URL could otherwise ask which names exist in the network of this server (SF-5).

@@ -264,7 +264,9 @@ def refusal_of_grant(client: ClientSnapshot, row: Any) -> InvalidGrant | None:
         return InvalidGrant().with_cause("grant_ended")
     is_cut_off = client.invalidates_grant(row.allowed_at, row.auth_time, row.credential_id)
     if is_cut_off or is_before_cutoff(row.allowed_at, row.user_not_before):
-        return InvalidGrant().with_cause("grant_ended", received="revoked by a bulk revocation")
+        return InvalidGrant().with_cause(
+            "grant_ended", received="revoked with its secret, client, user or organization"
+        )
     return None
 
 

@@ -32,7 +32,7 @@ from app.operations.users.account_links import AccountLinkRecord
 from app.operations.users.email_verification import revoke_unverified_state_elsewhere
 from app.operations.users.own_profile import can_change_profile
 from app.rules.actor import Actor
-from app.rules.errors import Conflict, Forbidden, InvalidInput
+from app.rules.errors import Conflict, Forbidden, HasDefaultText, InvalidInput
 from app.rules.identifiers import EMAIL_VERIFICATION
 from app.rules.languages.translation import lazy_gettext
 from app.rules.mail.email_addresses import canonical_email, is_email
@@ -45,7 +45,7 @@ MAX_EMAILS_PER_HOUR = 3
 _HOURLY = Lockout(MAX_EMAILS_PER_HOUR, timedelta(hours=1), timedelta(hours=1), timedelta(hours=1))
 
 
-class EmailVerificationEnded(Conflict):
+class EmailVerificationEnded(HasDefaultText, Conflict):
     """The link was used or replaced or has expired, or the account has changed."""
 
     code = "proof_ended"
@@ -54,7 +54,7 @@ class EmailVerificationEnded(Conflict):
     )
 
 
-class WrongAccount(Forbidden):
+class WrongAccount(HasDefaultText, Forbidden):
     """The link belongs to another account than the one signed in.
 
     Otherwise the owner of a mailbox could be tricked into verifying it for someone else's account.

@@ -26,7 +26,16 @@ from app.operations.directory.users import (
 from app.operations.sign_in.actor_access import enter_organization
 from app.operations.sign_in.identity_providers import find_provider_names
 from app.operations.store import audit, clock
-from app.operations.store.rows import Page, PageRequest, Updated, count_rows, get_row, make_record, read_page
+from app.operations.store.rows import (
+    Page,
+    PageRequest,
+    Updated,
+    count_rows,
+    count_where,
+    get_row,
+    make_record,
+    read_page,
+)
 from app.operations.store.text_search import take_search_slot
 from app.operations.store.transactions import (
     count_changed,
@@ -319,8 +328,7 @@ def join_group(actor: Actor, group_id: UUID, user: UserSnapshot) -> GroupMember:
 
     Raises Conflict if the user is a member already or has 100 groups. Audit: ``group.member_added``.
     """
-    held = select(func.count()).where(is_of_user(GroupMember, actor.organization_id, user.id))
-    if int(db.session.scalar(held) or 0) >= MAX_GROUPS_PER_USER:
+    if count_where(is_of_user(GroupMember, actor.organization_id, user.id)) >= MAX_GROUPS_PER_USER:
         raise Conflict(
             lazy_gettext("A user can be in at most %(max)s groups.", max=MAX_GROUPS_PER_USER), code="too_many"
         )

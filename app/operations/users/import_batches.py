@@ -46,7 +46,7 @@ from app.operations.users.role_assignments import announce_role
 from app.rules.actor import Actor
 from app.rules.directory.attributes import attributes_of
 from app.rules.directory.permissions import effective_roles
-from app.rules.errors import Conflict, DomainError, FieldError, Forbidden, InvalidInput
+from app.rules.errors import Conflict, DomainError, FieldError, Forbidden, HasDefaultText, InvalidInput
 from app.rules.identifiers import new_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.users.user_import import ImportedUser, validate_imported_user
@@ -58,14 +58,14 @@ REFUSAL_RETENTION = timedelta(days=7)
 _MAX_ATTEMPTS = 5
 
 
-class ImportSuperseded(Conflict):
+class ImportSuperseded(HasDefaultText, Conflict):
     """Another worker has finished this part, or the import was cancelled."""
 
     code = "busy"
     default_description = lazy_gettext("Another process is working on this import, or it was cancelled.")
 
 
-class UploadExpired(Conflict):
+class UploadExpired(HasDefaultText, Conflict):
     """The uploaded rows were deleted."""
 
     code = "upload_ended"

@@ -139,6 +139,8 @@ def start_import(actor: Actor, import_id: str) -> ImportRecord:
     actor.require("users:write")
     require_fresh_user_sign_in(actor)
     row = get_import_row(actor, import_id)
+    if row.status == CHECKED:
+        _keep_parts(row)
     changed = count_changed(
         update(UserImport)
         .where(has_key(UserImport, row.organization_id, row.id), UserImport.status == CHECKED)
@@ -156,7 +158,6 @@ def start_import(actor: Actor, import_id: str) -> ImportRecord:
         raise Conflict(
             "Only an import that was checked and not started yet can be started.", code="not_checked"
         )
-    _require_parts(row)
     remove_refusals(row.organization_id, row.id)
     record_import_event(actor, "user_import.started", row.id, _described(row))
     on_commit(import_ready.set)
@@ -248,14 +249,19 @@ def confirm_upload(actor: Actor, upload: Upload, *, is_dry_run: bool) -> ImportR
     return import_record(row)
 
 
-def _require_parts(row: UserImport) -> None:
-    """Raise Conflict unless all uploaded rows are still stored."""
-    stored = count_where(
-        UserImportPart.organization_id == row.organization_id,
-        UserImportPart.import_id == row.id,
-        UserImportPart.expires_at > clock.now(),
+def _keep_parts(row: UserImport) -> None:
+    """Keep the uploaded rows for the import. Raises Conflict unless all of them are still stored."""
+    now = clock.now()
+    kept = count_changed(
+        update(UserImportPart)
+        .where(
+            UserImportPart.organization_id == row.organization_id,
+            UserImportPart.import_id == row.id,
+            UserImportPart.expires_at > now,
+        )
+        .values(expires_at=now + PART_RETENTION)
     )
-    if stored != row.parts:
+    if kept != row.parts:
         raise _upload_ended()
 
 

@@ -30,7 +30,7 @@ from app.operations.users import account_links
 from app.operations.users.account_links import AccountLinkRecord
 from app.operations.users.email_verification import RevokedState, revoke_unverified_state
 from app.rules.actor import Actor
-from app.rules.errors import Conflict, Forbidden, InvalidInput
+from app.rules.errors import Conflict, Forbidden, HasDefaultText, InvalidInput
 from app.rules.identifiers import PASSWORD_RESET
 from app.rules.languages.translation import lazy_gettext
 from app.rules.mail.email_addresses import canonical_email
@@ -46,7 +46,7 @@ _PER_NETWORK = Lockout(
 _PER_ACCOUNT = Lockout(MAX_EMAILS_PER_ACCOUNT, timedelta(hours=1), timedelta(hours=1), timedelta(hours=1))
 
 
-class ResetEnded(Conflict):
+class ResetEnded(HasDefaultText, Conflict):
     """The link was used or replaced or has expired, or the password was changed in the meantime."""
 
     code = "reset_ended"

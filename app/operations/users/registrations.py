@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from msgspec import Struct
-from sqlalchemy import Select, bindparam, delete, func, select
+from sqlalchemy import Select, bindparam, delete, select
 
 from app.extensions import db
 from app.models.user import Registration
@@ -25,11 +25,19 @@ from app.operations.sign_in.passwords import verify_password
 from app.operations.store import audit, clock, outbox, rate_limits
 from app.operations.store.outbox import DeliveryRejected, Message
 from app.operations.store.rate_limits import Limit, bucket_key
-from app.operations.store.rows import Page, PageRequest, count_query, get_row, make_record, read_page
+from app.operations.store.rows import (
+    Page,
+    PageRequest,
+    count_query,
+    count_where,
+    get_row,
+    make_record,
+    read_page,
+)
 from app.operations.store.transactions import count_changed, current_unit_of_work, read, transaction
 from app.operations.users.sign_up import REGISTRATION_MESSAGE, create_registered_user
 from app.rules.actor import Actor
-from app.rules.errors import Conflict, InvalidInput, NotFound, TooManyRequests, Unavailable
+from app.rules.errors import Conflict, HasDefaultText, InvalidInput, NotFound, TooManyRequests, Unavailable
 from app.rules.identifiers import (
     EMAIL_VERIFICATION,
     HasPublicId,
@@ -51,7 +59,7 @@ MAX_PENDING_PER_ORGANIZATION = 10_000
 """Keeps strangers from filling the table."""
 
 
-class RegistrationEnded(Conflict):
+class RegistrationEnded(HasDefaultText, Conflict):
     """It was confirmed, rejected or replaced or has expired, or the email has an account by now."""
 
     code = "registration_ended"
@@ -326,8 +334,7 @@ def _require_still_open(message: Message) -> OrganizationSnapshot:
     organization = emails.get_organization_of_message(message)
     if not organization.is_active or not is_registration_open(organization.settings):
         raise DeliveryRejected("registration is closed")
-    waiting = db.session.scalar(select(func.count()).where(Registration.organization_id == organization.id))
-    if (waiting or 0) >= MAX_PENDING_PER_ORGANIZATION:
+    if count_where(Registration.organization_id == organization.id) >= MAX_PENDING_PER_ORGANIZATION:
         raise DeliveryRejected("too many registrations are pending")
     return organization
 

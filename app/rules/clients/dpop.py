@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from app.rules import jws
 from app.rules.clients.client_assertions import LATEST
-from app.rules.errors import OAuthError
+from app.rules.errors import HasDefaultText, OAuthError
 from app.rules.languages.translation import lazy_gettext
 from app.rules.strict_json import InvalidJson, load_object
 
@@ -61,7 +61,7 @@ class MissingProof(InvalidProof):
     code = "invalid_request"
 
 
-class NonceNeeded(OAuthError):
+class NonceNeeded(HasDefaultText, OAuthError):
     """The proof must contain the nonce of this error response (RFC 9449 section 8)."""
 
     code = "use_dpop_nonce"

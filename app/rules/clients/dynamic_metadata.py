@@ -114,7 +114,7 @@ def as_fields(sent: Mapping[str, Any], offer: Offer, before: ClientMetadata | No
     fields = {name: given[name] for name in (*_AS_SENT, *_KEPT) if name in given}
     fields["name"] = given.get("client_name") or _name_from(given)
     fields |= _tolerantly(given)
-    method = fields["token_endpoint_auth_method"] = _method(given, offer, errors)
+    method = fields["token_endpoint_auth_method"] = _method(given, offer, errors, before)
     # An update repeats the method that the client was told (RFC 7592 section 2.2), which chooses none.
     is_repeated = (
         before is not None and before.any_secret_method and before.token_endpoint_auth_method == method
@@ -194,12 +194,15 @@ def _tolerantly(given: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _method(given: Mapping[str, Any], offer: Offer, errors: ValidationErrors) -> Any:
+def _method(
+    given: Mapping[str, Any], offer: Offer, errors: ValidationErrors, before: ClientMetadata | None
+) -> Any:
     wanted = given.get("token_endpoint_auth_method")
     if wanted is None:
         keys = "jwks" in given or "jwks_uri" in given
         order = (BASIC, POST, PRIVATE_KEY_JWT, NONE) if keys else (BASIC, POST, NONE)
-        if given.get("application_type") == NATIVE:
+        has_secret = before is not None and before.any_secret_method
+        if given.get("application_type") == NATIVE and not has_secret:
             # With a secret it would be a web client, whose loopback port cannot vary (RFC 8252 section 7.3).
             order = (NONE, *order)
         wanted = next((name for name in order if name in offer.auth_methods), order[0])

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from app.rules.errors import DomainError, InvalidInput
+from app.rules.errors import HasDefaultText, InvalidInput
 from app.rules.languages.translation import lazy_gettext
 from app.rules.strict_json import InvalidJson, load_object
 
@@ -38,7 +38,7 @@ TIMEOUT_MILLISECONDS = 300_000
 _ALGORITHMS = (-8, -7, -257)
 
 
-class InvalidPasskeyResponse(DomainError):
+class InvalidPasskeyResponse(HasDefaultText):
     """The response does not have the form that browsers send."""
 
     code = "invalid_passkey"

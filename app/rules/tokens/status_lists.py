@@ -7,7 +7,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Iterable
 from typing import Any
 
-from app.rules.errors import DomainError
+from app.rules.errors import HasDefaultText
 
 MEDIA_TYPE = "application/statuslist+jwt"
 TYPE = "statuslist+jwt"
@@ -20,14 +20,12 @@ BOUND_SECONDS = BUILT_SECONDS + CACHED_SECONDS + TTL_SECONDS
 VALID_SECONDS = 300
 
 
-class HistoryUnavailable(DomainError):
+class HistoryUnavailable(HasDefaultText):
     """Which tokens were revoked at an earlier time is not known (section 8.4)."""
 
     status = 501
     code = "not_implemented"
-
-    def __init__(self) -> None:
-        super().__init__("Lists say which tokens are revoked now. Leave out the parameter time.")
+    default_description = "Lists say which tokens are revoked now. Leave out the parameter time."
 
 
 def reference(uri: str, index: int) -> dict[str, Any]:

@@ -243,6 +243,10 @@ def test_list_shows_the_next_step(make: Factory, organization: OrganizationSnaps
     with pytest.raises(NotFound):
         get_signing_key(admin, "acme", first)
     assert [key.kid for key in list_signing_keys(admin, "acme")] == [second]
+    # Its rotation is overdue, and its successor is not even published.
+    later(timedelta(days=200))
+    [overdue] = list_signing_keys(admin, "acme")
+    assert overdue.changes_at == clock.now() + PUBLISHED_BEFORE_USE
 
 
 def test_default_algorithm_is_the_organizations(make: Factory, organization: OrganizationSnapshot) -> None:

@@ -15,7 +15,7 @@ from sqlalchemy import select
 from standardwebhooks.webhooks import WebhookVerificationError
 
 from app.extensions import db
-from app.models.audit import OutboxMessage, Webhook
+from app.models.audit import OutboxMessage, Webhook, WebhookDelivery
 from app.operations.audit import webhooks
 from app.operations.audit.audit_events import list_audit_events
 from app.operations.audit.webhook_deliveries import get_delivery, list_deliveries, redeliver, send_test
@@ -155,6 +155,11 @@ def test_webhook_is_disabled_after_days_of_failures(
         deliver()
         since = get_webhook(ada, hook.record.public_id).failing_since
         assert since is not None and since > ago(days=1)
+        # Another process failed with another event at the same moment.
+        change(Webhook, failing_since=ago(days=60))
+        send_test(ada, hook.record.public_id)
+        deliver()
+        assert get_webhook(ada, hook.record.public_id).is_enabled
         change(Webhook, failing_since=ago(days=4, hours=23))
         come_round()
         deliver()
@@ -167,6 +172,19 @@ def test_webhook_is_disabled_after_days_of_failures(
         [mail] = box.mails
         assert mail["Subject"] == "A webhook of Acme was disabled"
         assert receiver.url.partition("?")[0] in plain(mail) and "tenant=1" not in plain(mail)
+
+
+def test_failures_of_different_events_count_together(
+    ada: Any, hook: SignedWebhook, receiver: Receiver, deliver: Deliver
+) -> None:
+    receiver.act = lambda: Response(500)
+    send_test(ada, hook.record.public_id)
+    deliver()
+    change(WebhookDelivery, attempted_at=ago(days=2))
+    change(Webhook, failing_since=ago(days=6))
+    send_test(ada, hook.record.public_id)
+    deliver()
+    assert get_webhook(ada, hook.record.public_id).disabled_because == "failing"
 
 
 def test_webhook_with_too_many_pending_events_is_disabled(
