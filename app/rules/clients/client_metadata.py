@@ -355,12 +355,18 @@ def changed_fields(before: ClientMetadata, after: ClientMetadata) -> list[str]:
     return [name for name in FIELDS if getattr(before, name) != getattr(after, name)]
 
 
-def to_document(client: ClientMetadata) -> dict[str, Any]:
-    """Return the fields to store in the document column: all except name, type, trust and status."""
+def to_document(client: ClientMetadata, stored: Mapping[str, Any] = {}) -> dict[str, Any]:
+    """Return the fields to store in the document column: all except name, type, trust and status.
+
+    Fields of the ``stored`` document that only the next release knows are kept: it may run beside this one.
+    """
     values = {
         name: getattr(client, name) for name in FIELDS if name not in ("name", "type", "trust", "status")
     }
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+    later = {name: value for name, value in stored.items() if name not in _FIELD_NAMES}
+    return later | {
+        name: list(value) if isinstance(value, tuple) else value for name, value in values.items()
+    }
 
 
 def from_document(document: Mapping[str, Any], **columns: str) -> ClientMetadata:
