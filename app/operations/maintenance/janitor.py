@@ -60,6 +60,7 @@ from app.operations.store.leases import LeaseLost
 from app.operations.store.rows import iterate_rows
 from app.operations.store.transactions import count_changed, read, transaction
 from app.operations.tokens import cutoffs
+from app.operations.users.deletion import finish_deletions
 from app.rules.actor import Actor
 from app.rules.identifiers import first_id_at
 from app.rules.organizations.instance_limits import Bounds
@@ -303,6 +304,7 @@ def _delete_old_records(
     for model, condition in old:
         table = Base.metadata.tables[model.__tablename__]
         yield from _delete_all(table, (table.c.organization_id == organization_id) & condition, renew, batch)
+    yield from _repeat(partial(_finish_deletions, organization_id, renew, batch), "users", batch)
 
 
 def _is_due(rule: PurgeRule) -> ColumnElement[bool]:
@@ -378,6 +380,12 @@ def _continue_purge(organization_id: str) -> bool:
         .values(version=Organization.version + 1, purge_at=Organization.deleted_at)
     )
     return count_changed(purging) == 1
+
+
+@transaction
+def _finish_deletions(organization_id: str, renew: Renew, batch: int) -> int:
+    renew()
+    return finish_deletions(organization_id, batch)
 
 
 @transaction
