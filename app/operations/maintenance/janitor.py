@@ -176,6 +176,8 @@ def _work(actor: Actor, renew: Renew, batch: int) -> Iterator[tuple[str, int]]:
         for organization_id, settings in _iterate_settings():
             with contained("the deletion of old audit events", organization_id):
                 yield from _delete_old_records(organization_id, settings, bounds, renew, batch)
+        for organization_id in _find_named_tombstones(batch):
+            _mark_leftovers(organization_id)
         leases.renew(AUDIT_LEASE, checker, AUDIT_LEASE_SECONDS)
     for rule in due:
         with contained("the deletion of expired rows", rule.table.name):
@@ -365,6 +367,25 @@ def _has_leftovers() -> ColumnElement[bool]:
     # A move that has prepared the tombstone may have been decided, so its rows are the organization.
     due = (Organization.purge_at <= clock.now()) & (Organization.status == PURGED)
     return due & Organization.moving_until.is_(None)
+
+
+@read
+def _find_named_tombstones(batch: int) -> list[str]:
+    """Return the organizations that a release before purged, as it may during an upgrade: it keeps names."""
+    return list(db.session.scalars(select(Organization.id).where(_is_named_tombstone()).limit(batch)))
+
+
+@transaction
+def _mark_leftovers(organization_id: str) -> None:
+    """Let the next run erase the name, and the rows of tables that the release before does not know."""
+    named = update(Organization).where(Organization.id == organization_id, _is_named_tombstone())
+    count_changed(named.values(purge_at=clock.now()))
+
+
+def _is_named_tombstone() -> ColumnElement[bool]:
+    # One that is about to be filled has a time of its purge, or was not deleted.
+    empty = Organization.purge_at.is_(None) & Organization.deleted_at.is_not(None)
+    return (Organization.status == PURGED) & (Organization.name != "") & empty
 
 
 def _continue_purge(organization_id: str) -> bool:
