@@ -166,6 +166,19 @@ def test_update_returns_and_audits_the_changed_fields(admin: Actor, database: Da
     assert json.loads(after) == {"name": "Quince", "description": "New"}
 
 
+def test_client_of_an_earlier_release_has_the_defaults_of_later_fields(
+    admin: Actor, database: Database
+) -> None:
+    client = clients.register_client(
+        admin, {**GOOD, "token_endpoint_auth_method": "client_secret_basic"}
+    ).client
+    [(text,)] = database.query("SELECT document FROM clients")
+    later = {"any_secret_method", "id_token_claims", "require_pkce", "app_roles", "claim_mappings"}
+    set_rows(Client, document={name: value for name, value in json.loads(text).items() if name not in later})
+    assert clients.get_client(admin, client.client_id) == client
+    assert client_records.list_clients(admin).items == (client,)
+
+
 def test_update_keeps_fields_of_the_next_release(admin: Actor, database: Database) -> None:
     """During an upgrade both releases run side by side."""
     client = clients.register_client(admin, GOOD).client
