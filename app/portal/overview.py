@@ -43,6 +43,7 @@ _HEALTH_TOPICS = {
 # Labels of the kinds of messages that the outbox delivers.
 _DELIVERIES = {
     "mail": lazy_gettext("Email"),
+    "mail_about_deletion": lazy_gettext("Email"),
     "webhook": lazy_gettext("Webhook"),
     "backchannel_logout": lazy_gettext("Logout notification"),
     "client_logo": lazy_gettext("Client logo"),

@@ -247,15 +247,15 @@ def to_client_metadata(row: Any) -> ClientMetadata:
     return from_document(row.document, name=row.name, type=row.type, trust=row.trust, status=row.status)
 
 
-def to_client_columns(metadata: ClientMetadata) -> dict[str, Any]:
-    """Return the columns that store the metadata."""
+def to_client_columns(metadata: ClientMetadata, stored: Mapping[str, Any] = {}) -> dict[str, Any]:
+    """Return the columns that store the metadata in place of the ``stored`` document."""
     return {
         "name": metadata.name,
         "name_key": name_key(metadata.name),
         "type": metadata.type,
         "status": metadata.status,
         "trust": metadata.trust,
-        "document": to_document(metadata),
+        "document": to_document(metadata, stored),
     }
 
 

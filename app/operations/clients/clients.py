@@ -359,7 +359,7 @@ def _update(
     if cutoff:
         # Before the client, as in ``delete_client``. The cutoff revokes its grants.
         expire_codes_of_client(actor, row.id)
-    update_client_row(row, **to_client_columns(after), **cutoff, updated_at=clock.now())
+    update_client_row(row, **to_client_columns(after, row.document), **cutoff, updated_at=clock.now())
     if is_blocked:
         close_client_requests(actor, row.id, DECLINED)
     for resource, names in managed:

@@ -10,6 +10,8 @@ from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
+from jinja2 import TemplateNotFound
+
 from app.config import current
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.mail import emails
@@ -32,7 +34,8 @@ _PAUSE, _FOR_WAITING = timedelta(minutes=5), 0.1
 
 def register() -> None:
     """Register the deliveries with the outbox."""
-    outbox.register_delivery(emails.KIND, deliver, receiver_type="mail_server")
+    for kind in (emails.KIND, emails.KIND_ABOUT_DELETION):
+        outbox.register_delivery(kind, deliver, receiver_type="mail_server")
     outbox.register_delivery(ROOT_NOTICE_KIND, deliver_root_notice, receiver_type="organization")
 
 
@@ -40,17 +43,17 @@ def deliver(message: Message) -> None:
     """Send an email through the mail server.
 
     Raises DeliveryRejected if the server rejects it permanently, if it has expired, and if its organization was deleted
-    and the email does not say so, DeliveryDeferred if the server does not accept this email now, OutgoingRequestFailed
-    if it accepts none, and DeliveryPaused while the organization has sent ``limits.emails_per_hour``, or half of it for
-    an email that anybody can cause. Audit: ``mail.refused``, and ``mail.delayed`` once an hour.
+    and the email does not say so, DeliveryDeferred if the server does not accept this email now or only the next
+    release has its template, OutgoingRequestFailed if the server accepts none, and DeliveryPaused while the
+    organization has sent ``limits.emails_per_hour``, or half of it for an email that anybody can cause. Audit:
+    ``mail.refused``, and ``mail.delayed`` once an hour.
     """
     server = current().mail_server
     if server is None:
         raise OutgoingRequestFailed("No mail server is configured.")
-    organization = emails.get_organization_of_message(message, or_deleted=True)
-    email = emails.read_email(organization.id, message.payload)
-    if organization.is_deleted and email.template not in emails.ABOUT_DELETION:
-        raise DeliveryRejected("the organization was deleted")
+    is_about_deletion = message.kind == emails.KIND_ABOUT_DELETION
+    organization = emails.get_organization_of_message(message, or_deleted=is_about_deletion)
+    email = emails.read_email(message)
     if email.until is not None and datetime.fromisoformat(email.until) <= clock.now():
         raise DeliveryRejected("its link has expired")
     # So that nobody can delay a notice about security by emails that anybody can cause.
@@ -59,16 +62,20 @@ def deliver(message: Message) -> None:
         share -= _FOR_WAITING
     if not _has_quota(organization, share):
         raise DeliveryPaused(f"{organization.slug} has sent as many emails as it may in an hour", _PAUSE)
-    mail = compose(
-        organization,
-        email.template,
-        email.values,
-        to=email.to,
-        sender=server.sender,
-        language=email.language or language_of_address(organization, email.to),
-        message_id=public_id("out", message.id),
-        written_at=message.created_at,
-    )
+    try:
+        mail = compose(
+            organization,
+            email.template,
+            email.values,
+            to=email.to,
+            sender=server.sender,
+            language=email.language or language_of_address(organization, email.to),
+            message_id=public_id("out", message.id),
+            written_at=message.created_at,
+        )
+    except TemplateNotFound as missing:
+        # During an upgrade, newer workers may write emails that this one does not know.
+        raise DeliveryDeferred(f"there is no template {missing.name}") from missing
     local_name = urlsplit(organization.base_url).hostname or "localhost"
     try:
         send_mail(server, mail, email.to, local_name=local_name)

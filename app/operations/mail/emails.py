@@ -35,6 +35,8 @@ from app.rules.languages.translation import ENGLISH, catalog_of, language_for, l
 from app.rules.mail.email_addresses import canonical_email, is_email
 
 KIND = "mail"
+KIND_ABOUT_DELETION = "mail_about_deletion"
+"""The kind of emails that are also sent for a deleted organization. Workers of earlier releases would drop them."""
 _RECEIVER, _RECEIVER_OF_ANYBODY = "mail", "mail of forms"
 """Emails share two receivers, so that a mail server that is down costs two attempts per pause and two threads.
 
@@ -42,8 +44,7 @@ The second is for emails that anybody can cause: while too many of them wait, th
 """
 CAUSED_BY_ANYBODY = frozenset({"account_exists", "confirm_registration", "password_reset"})
 """Templates of the forms to sign up and for a forgotten password."""
-ABOUT_DELETION = frozenset({"organization_deleted"})
-"""Templates that are also sent for a deleted organization."""
+_ABOUT_DELETION = frozenset({"organization_deleted"})
 
 MAX_PER_MAILBOX_PER_HOUR = 5
 """Emails with one template that administrators of an organization can send to a mailbox, which may be a stranger's."""
@@ -95,7 +96,8 @@ def send(
         return
     email = Email(address, template, dict(values or {}), until.isoformat() if until else None, language)
     receiver = _RECEIVER_OF_ANYBODY if template in CAUSED_BY_ANYBODY else _RECEIVER
-    enqueue_sealed(organization.id, KIND, asdict(email), receiver=receiver)
+    kind = KIND_ABOUT_DELETION if template in _ABOUT_DELETION else KIND
+    enqueue_sealed(organization.id, kind, asdict(email), receiver=receiver)
 
 
 def link_to_page(url: str, authorization_request: str | None) -> str:
@@ -133,9 +135,9 @@ def require_quota(organization: OrganizationSnapshot, to: str, template: str) ->
         )
 
 
-def read_email(organization_id: str, payload: Mapping[str, str]) -> Email:
+def read_email(message: Message) -> Email:
     """Return the email of an outbox message. Raises UnsealError if it was changed or is another organization's."""
-    return Email(**open_payload(organization_id, KIND, payload))
+    return Email(**open_payload(message.organization_id, message.kind, message.payload))
 
 
 def language_of(

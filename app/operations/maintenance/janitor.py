@@ -60,6 +60,7 @@ from app.operations.store.leases import LeaseLost
 from app.operations.store.rows import iterate_rows
 from app.operations.store.transactions import count_changed, read, transaction
 from app.operations.tokens import cutoffs
+from app.operations.users.deletion import finish_deletions
 from app.rules.actor import Actor
 from app.rules.identifiers import first_id_at
 from app.rules.organizations.instance_limits import Bounds
@@ -175,6 +176,8 @@ def _work(actor: Actor, renew: Renew, batch: int) -> Iterator[tuple[str, int]]:
         for organization_id, settings in _iterate_settings():
             with contained("the deletion of old audit events", organization_id):
                 yield from _delete_old_records(organization_id, settings, bounds, renew, batch)
+        for organization_id in _find_named_tombstones(batch):
+            _mark_leftovers(organization_id)
         leases.renew(AUDIT_LEASE, checker, AUDIT_LEASE_SECONDS)
     for rule in due:
         with contained("the deletion of expired rows", rule.table.name):
@@ -303,6 +306,7 @@ def _delete_old_records(
     for model, condition in old:
         table = Base.metadata.tables[model.__tablename__]
         yield from _delete_all(table, (table.c.organization_id == organization_id) & condition, renew, batch)
+    yield from _repeat(partial(_finish_deletions, organization_id, renew, batch), "users", batch)
 
 
 def _is_due(rule: PurgeRule) -> ColumnElement[bool]:
@@ -365,6 +369,25 @@ def _has_leftovers() -> ColumnElement[bool]:
     return due & Organization.moving_until.is_(None)
 
 
+@read
+def _find_named_tombstones(batch: int) -> list[str]:
+    """Return the organizations that a release before purged, as it may during an upgrade: it keeps names."""
+    return list(db.session.scalars(select(Organization.id).where(_is_named_tombstone()).limit(batch)))
+
+
+@transaction
+def _mark_leftovers(organization_id: str) -> None:
+    """Let the next run erase the name, and the rows of tables that the release before does not know."""
+    named = update(Organization).where(Organization.id == organization_id, _is_named_tombstone())
+    count_changed(named.values(purge_at=clock.now()))
+
+
+def _is_named_tombstone() -> ColumnElement[bool]:
+    # One that is about to be filled has a time of its purge, or was not deleted.
+    empty = Organization.purge_at.is_(None) & Organization.deleted_at.is_not(None)
+    return (Organization.status == PURGED) & (Organization.name != "") & empty
+
+
 def _continue_purge(organization_id: str) -> bool:
     """Return whether the organization is still to be purged. If so, it can't be restored from now on.
 
@@ -378,6 +401,12 @@ def _continue_purge(organization_id: str) -> bool:
         .values(version=Organization.version + 1, purge_at=Organization.deleted_at)
     )
     return count_changed(purging) == 1
+
+
+@transaction
+def _finish_deletions(organization_id: str, renew: Renew, batch: int) -> int:
+    renew()
+    return finish_deletions(organization_id, batch)
 
 
 @transaction

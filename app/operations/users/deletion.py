@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 from sqlalchemy import delete, select
 
 from app.database import ACROSS
-from app.models.base import is_of_user
+from app.extensions import db
+from app.models.base import is_of_user, is_same
 from app.models.grant import Consent
-from app.models.user import DELETED, AppRoleAssignment, GroupMember, Invitation, RoleAssignment
+from app.models.identity_provider import LinkedIdentity
+from app.models.user import DELETED, AppRoleAssignment, GroupMember, Invitation, RoleAssignment, User
 from app.operations.authorization import approval_requests
-from app.operations.directory.lookups import get_organization_by_id, get_user_roles
-from app.operations.directory.users import UserSnapshot, get_user, parse_user_id
+from app.operations.directory.lookups import get_organization_by_id, get_user_roles, is_served_here
+from app.operations.directory.users import UserSnapshot, get_user, parse_user_id, update_user_row
 from app.operations.grants.revocation import revoke_grants_of_user
 from app.operations.mail.notices import notify_user
 from app.operations.sign_in.actor_access import require_manageable_user
@@ -32,6 +36,8 @@ from app.rules.directory.permissions import effective_roles
 from app.rules.errors import Forbidden, InvalidInput
 from app.rules.mail.email_addresses import canonical_email
 from app.rules.versions import ExpectedVersion, require_version
+
+_UNMANAGED: Mapping[str, None] = dict.fromkeys(("provisioned_by", "external_id", "user_name"))
 
 
 class UserDeletion(Struct, frozen=True):
@@ -113,6 +119,29 @@ def erase_user(actor: Actor, user: UserSnapshot) -> UserDeletion:
     return ended
 
 
+@transaction
+def finish_deletions(organization_id: str, limit: int) -> int:
+    """Erase what a release without identity providers left of users whom it deleted, and return how many rows.
+
+    It may run beside this one during an upgrade, or after it. Neither the account at the provider nor the
+    ``externalId`` could be another user's. At most ``limit`` rows of either table are changed.
+    """
+    is_left = (User.organization_id == organization_id) & (User.status == DELETED)
+    is_left &= is_served_here(User.organization_id)
+    of_user = is_same(User.id, LinkedIdentity.user_id)
+    links = db.session.scalars(
+        select(LinkedIdentity.id).join(User, of_user).where(is_left).limit(limit)
+    ).all()
+    managed = select(User.id).where(is_left, User.provisioned_by.is_not(None)).limit(limit)
+    users = db.session.scalars(managed).all()
+    if links:
+        own = (LinkedIdentity.organization_id == organization_id) & LinkedIdentity.id.in_(links)
+        count_changed(delete(LinkedIdentity).where(own))
+    for user_id in users:
+        update_user_row(organization_id, user_id, **_UNMANAGED)
+    return max(len(links), len(users))
+
+
 def can_delete_account(actor: Actor) -> bool:
     """Return whether the organization lets its members delete their own account."""
     settings = get_organization_by_id(actor.organization_id).settings
@@ -161,13 +190,11 @@ def _erase(user: UserSnapshot) -> None:
         name="",
         profile={},
         attributes=None,
-        provisioned_by=None,
-        external_id=None,
-        user_name=None,
         password_hash=None,
         password_scheme=None,
         password_changed_at=None,
         last_sign_in_at=None,
+        **_UNMANAGED,
     )
 
 

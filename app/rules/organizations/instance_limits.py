@@ -64,7 +64,7 @@ def allowed_values(path: str) -> tuple[Any, ...]:
 def merge_bounds(stored: Bounds, partial: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the bounds after a request. Bounds that are sent replace existing ones, ``null`` removes one.
 
-    Raises InvalidInput naming every invalid field.
+    Stored bounds of settings that only the next release knows are kept. Raises InvalidInput naming every invalid field.
     """
     found = (error for path, bound in partial.items() for error in _problems(path, bound))
     errors = list(islice(found, MAX_ERRORS))
@@ -89,7 +89,8 @@ def merge_bounds(stored: Bounds, partial: Mapping[str, Any]) -> dict[str, dict[s
             )
     if errors:
         raise InvalidInput.of(errors)
-    return {path: merged[path] for path in BOUNDABLE if path in merged}
+    in_order = [*BOUNDABLE, *(path for path in merged if path not in SETTINGS)]
+    return {path: merged[path] for path in in_order if path in merged}
 
 
 def apply_bounds(path: str, value: Any, bounds: Bounds) -> Any:

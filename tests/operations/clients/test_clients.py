@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from flask import Flask
 
+from app.models.client import Client
 from app.operations.authorization.connected_apps import list_consents
 from app.operations.authorization.consents import store_consent
 from app.operations.clients import client_records, clients, credential_revocation, credentials, scopes
@@ -18,6 +19,7 @@ from app.rules.errors import Conflict, DomainError, Forbidden, InvalidInput, Not
 from app.rules.identifiers import new_id, parse_client_id
 from tests.factories import Factory
 from tests.oauth.conftest import audited
+from tests.support.authenticator import set_rows
 from tests.support.cases import each
 from tests.support.databases import Database
 
@@ -162,6 +164,30 @@ def test_update_returns_and_audits_the_changed_fields(admin: Actor, database: Da
     assert audit_actions(database)[-1] == "client.updated"
     [(after,)] = database.query("SELECT `after` FROM audit_events ORDER BY id DESC LIMIT 1")
     assert json.loads(after) == {"name": "Quince", "description": "New"}
+
+
+def test_client_of_an_earlier_release_has_the_defaults_of_later_fields(
+    admin: Actor, database: Database
+) -> None:
+    client = clients.register_client(
+        admin, {**GOOD, "token_endpoint_auth_method": "client_secret_basic"}
+    ).client
+    [(text,)] = database.query("SELECT document FROM clients")
+    later = {"any_secret_method", "id_token_claims", "require_pkce", "app_roles", "claim_mappings"}
+    set_rows(Client, document={name: value for name, value in json.loads(text).items() if name not in later})
+    assert clients.get_client(admin, client.client_id) == client
+    assert client_records.list_clients(admin).items == (client,)
+
+
+def test_update_keeps_fields_of_the_next_release(admin: Actor, database: Database) -> None:
+    """During an upgrade both releases run side by side."""
+    client = clients.register_client(admin, GOOD).client
+    [(text,)] = database.query("SELECT document FROM clients")
+    set_rows(Client, document={**json.loads(text), "later": [1]})
+    clients.update_client(admin, client.client_id, {"contacts": ["ada@orchard.example"]})
+    [(text,)] = database.query("SELECT document FROM clients")
+    document = json.loads(text)
+    assert (document["later"], document["contacts"]) == ([1], ["ada@orchard.example"])
 
 
 def test_update_without_changes_is_not_recorded(admin: Actor, database: Database) -> None:

@@ -226,6 +226,14 @@ def test_deferred_email_does_not_delay_others(
     assert [mail["To"] for mail in box.mails] == ["grace@acme.example"]
 
 
+def test_email_of_the_next_release_waits_alone(acme: Any, box: Mailbox, deliver: Deliver) -> None:
+    """During an upgrade, its workers send it, and this one goes on with what it knows."""
+    for template in ("of_the_next_release", "test"):
+        transaction(emails.send)(acme, "ada@acme.example", template, {"url": LINK})
+    assert deliver() == 2
+    assert len(box.mails) == 1
+
+
 def test_rejected_email_is_dropped_and_audited(
     acme: Any, box: Mailbox, deliver: Deliver, database: Database
 ) -> None:

@@ -13,7 +13,7 @@ from sqlalchemy import Table, func, select, update
 from app.extensions import db
 from app.models.audit import AuditEvent
 from app.models.client import Client
-from app.models.organization import Organization
+from app.models.organization import PURGED, Organization
 from app.operations.audit.chain import seal_pending_events
 from app.operations.clients.clients import delete_client
 from app.operations.directory.lookups import OrganizationSnapshot
@@ -74,6 +74,17 @@ def test_purged_organization_leaves_a_tombstone(context: Flask, make: Factory, d
     events = db.session.scalars(select(AuditEvent.action).where(AuditEvent.organization_id == root.id)).all()
     assert "organization.purged" in events
     assert database.query("SELECT COUNT(*) FROM access_tokens") == [(1,)]
+
+
+def test_purge_by_the_release_before_is_completed(context: Flask, make: Factory) -> None:
+    """During an upgrade it leaves the name of the organization, and rows of tables that it does not know."""
+    make.user(doomed := make.organization(), role="admin")
+    values = {"status": PURGED, "deleted_at": clock.now(), "data_key": None}
+    write(update(Organization).where(Organization.id == doomed.id).values(**values))
+    purge_expired(SYSTEM, pause=0)
+    assert (purge_expired(SYSTEM, pause=0) or {})["users"] == 1
+    row = db.session.scalars(select(Organization).where(Organization.id == doomed.id)).one()
+    assert (row.status, row.name, row.created_by, row.purge_at) == ("purged", "", None, None)
 
 
 def test_late_row_does_not_prevent_the_purge(

@@ -89,6 +89,9 @@ def test_contradicting_bounds_are_rejected() -> None:
 def test_bounds_are_replaced_and_removed_by_path() -> None:
     stored = {TTL: {"max": 900}, PAR: {"allowed": [True]}}
     assert instance_limits.merge_bounds(stored, {TTL: {"min": 60}, PAR: None}) == {TTL: {"min": 60}}
+    # One of the next release, which runs beside this one during an upgrade.
+    later = {"limits.later": {"max": 9}}
+    assert instance_limits.merge_bounds(later, {TTL: {"min": 60}}) == {TTL: {"min": 60}} | later
 
 
 def test_smaller_value_is_lowered_with_the_larger() -> None:
