@@ -22,7 +22,7 @@ from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.directory.users import UserSnapshot, find_user_by_email
 from app.operations.mail import emails
 from app.operations.store import outbox
-from app.operations.store.outbox import DeliveryDeferred, Message
+from app.operations.store.outbox import DeliveryUnfinished, Message
 from app.operations.store.transactions import read, transaction
 from app.rules.audit.events import ACCOUNT_EVENTS
 from app.rules.directory.permissions import MEMBER
@@ -64,8 +64,11 @@ def register() -> None:
 
 
 def deliver(message: Message) -> None:
-    """Replace the user's emails by their id. Raises DeliveryDeferred if a later attempt has to go on."""
-    organization = emails.get_organization_of_message(message)
+    """Replace the user's emails by their id, also in a deleted organization, which may be restored.
+
+    Raises DeliveryUnfinished if another attempt has to go on.
+    """
+    organization = emails.get_organization_of_message(message, or_deleted=True)
     values = emails.open_payload(organization.id, KIND, message.payload)
     labels = _find_labels(organization.id, values["user"], values["email"])
     left = _BATCHES_PER_DELIVERY
@@ -73,7 +76,7 @@ def deliver(message: Message) -> None:
         for part in _parts(table, own):
             while keys := _find_keys(table, column, part, labels):
                 if left == 0:
-                    raise DeliveryDeferred("more rows name the user")
+                    raise DeliveryUnfinished
                 _replace(table, column, keys, organization.id, values["user"])
                 left -= 1
 
