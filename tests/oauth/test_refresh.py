@@ -299,6 +299,7 @@ LOST_ANSWERS = {
     "away before the answer only": (60, (7200, *range(61, 0, -4)), False),
     "reachable all the time": (40, tuple(range(42, 0, -4)), False),
     "never a report": (40, (), False),
+    "used while the clock was an hour ahead": (-3600, (), False),
     "reachable, and the clock was an hour ahead": (40, (42, -3600, *range(38, 0, -4)), False),
     "reachable, and the clock was ten minutes ahead for a while": (
         640,
