@@ -18,6 +18,7 @@ from app.operations.sign_in.identity_providers import create_identity_provider, 
 from app.operations.sign_in.sessions import end_sessions_of_user
 from app.operations.store import clock
 from app.operations.users.invitations import create_invitation
+from app.uptime import uptime
 from tests.account.conftest import Visitor
 from tests.account.providers import Provider, refusal
 from tests.account.test_second_step import REDIRECT_URI, request_of
@@ -150,7 +151,7 @@ def test_keys_of_others_and_weak_algorithms_are_refused_and_new_keys_found(
     # New keys are looked for once a minute at most.
     provider.fake.rotate_key()
     assert provider.sign_in(Visitor(provider.app)).status_code == 400
-    monkeypatch.setattr("app.operations.sign_in.provider_metadata.KEY_REFRESH_INTERVAL", timedelta())
+    monkeypatch.setattr("app.operations.sign_in.provider_metadata.uptime", lambda: uptime() + 61)
     assert provider.sign_in(Visitor(provider.app)).status_code == 303
 
 

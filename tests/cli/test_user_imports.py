@@ -8,9 +8,13 @@ from pathlib import Path
 
 import pytest
 from flask import Flask
+from sqlalchemy import update
 
 from app.cli.operator import operator
+from app.extensions import db
+from app.models.user import UserImportPart
 from app.operations.directory.users import find_user_by_email
+from app.operations.store import clock
 from app.operations.users import import_uploads
 from tests.cli.test_commands import run
 from tests.factories import Factory
@@ -64,18 +68,23 @@ def test_dry_run_changes_nothing(app: Flask, folder: Path, database: Database) -
     )
 
 
+def begin(file: Path, app: Flask, *, is_dry_run: bool) -> None:
+    """Upload the file as the command does, and import nothing."""
+    with app.app_context(), file.open("rb") as stream:
+        actor = operator("acme")
+        upload = import_uploads.receive_upload(
+            actor, stream.read, file_format="csv", is_foreground=True, on_existing="update"
+        )
+        import_uploads.confirm_upload(actor, upload, is_dry_run=is_dry_run)
+
+
 def test_interrupted_import_and_dry_run_do_not_go_on_as_each_other(
     app: Flask, folder: Path, database: Database
 ) -> None:
     for begins_dry, name in ((False, "import.csv"), (True, "check.csv")):
         file = folder / name
         file.write_text(f"email\n{name}@users.example\n")
-        with app.app_context(), file.open("rb") as stream:
-            actor = operator("acme")
-            upload = import_uploads.receive_upload(
-                actor, stream.read, file_format="csv", is_foreground=True, on_existing="update"
-            )
-            import_uploads.confirm_upload(actor, upload, is_dry_run=begins_dry)
+        begin(file, app, is_dry_run=begins_dry)
     interrupted, checked = folder / "import.csv", folder / "check.csv"
     for file, wrong, kind in ((interrupted, ("--dry-run",), "dry run"), (checked, (), "import")):
         code, _, told = bring_in(app, file, *wrong, "--resume")
@@ -89,6 +98,16 @@ def test_interrupted_import_and_dry_run_do_not_go_on_as_each_other(
         0,
         "created 1, updated 0, skipped 0, rejected 0 of 1 rows\n",
     )
+
+
+def test_interrupted_import_whose_rows_have_expired_begins_anew(app: Flask, folder: Path) -> None:
+    file = folder / "users.csv"
+    file.write_text("email\nada@users.example\n")
+    begin(file, app, is_dry_run=False)
+    with app.app_context():
+        db.session.execute(update(UserImportPart).values(expires_at=clock.now()))
+        db.session.commit()
+    assert bring_in(app, file)[:2] == (0, "created 1, updated 0, skipped 0, rejected 0 of 1 rows\n")
 
 
 def test_rejected_rows_can_be_fixed_in_the_report_and_imported(app: Flask, folder: Path) -> None:

@@ -283,7 +283,8 @@ def beat(app: Flask, *seconds_ago: float) -> None:
     now = clock.now()
     with app.app_context(), pytest.MonkeyPatch.context() as patch:
         for seconds in seconds_ago:
-            patch.setattr(clock, "now", lambda seconds=seconds: now - timedelta(seconds=seconds))
+            at = now - timedelta(seconds=seconds)
+            patch.setattr(clock, "measured_now", lambda at=at: at)
             outages.beat()
 
 
@@ -298,6 +299,13 @@ LOST_ANSWERS = {
     "away before the answer only": (60, (7200, *range(61, 0, -4)), False),
     "reachable all the time": (40, tuple(range(42, 0, -4)), False),
     "never a report": (40, (), False),
+    "used while the clock was an hour ahead": (-3600, (), False),
+    "reachable, and the clock was an hour ahead": (40, (42, -3600, *range(38, 0, -4)), False),
+    "reachable, and the clock was ten minutes ahead for a while": (
+        640,
+        (641, 10, 6, 2, *range(600, 0, -4)),
+        False,
+    ),
 }
 
 

@@ -120,13 +120,19 @@ def test_statements_do_not_grow_with_organizations(app: Any, make: Any, operator
     assert len(statements) < 20, statements
 
 
-def test_failing_deliveries_name_organization_and_attempts(app: Any, acme: Any, operator: Any) -> None:
+def test_failing_deliveries_name_organization_and_attempts(
+    app: Any, acme: Any, make: Any, operator: Any
+) -> None:
     overdue(app, acme, "webhook", "whk_1", available_at=_later(app))
     overdue(app, acme, "mail", "mail", available_at=_earlier(app))
+    # As of an organization that has moved.
+    moved = make.organization("globex", name="Globex")
+    overdue(app, moved, "mail", "mail", available_at=_later(app) + timedelta(days=36_500))
 
     operator.get("")
 
     assert "Webhook · Acme" in operator.text and "Email · Acme" in operator.text
+    assert "Email · Globex" not in operator.text
     assert "1 message waits, attempts: 3" in operator.text
     assert "/portal/acme/webhooks/whk_1" in operator.page.text
     assert "Emails and webhooks have waited for 60 minutes." in operator.text

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
@@ -37,6 +36,7 @@ from app.rules.organizations.organizations import ROOT_SLUG
 from app.rules.sign_in.passwords import networks_of
 from app.rules.store.outgoing_http import OutgoingRequestBlocked
 from app.rules.strict_json import InvalidJson, load_object
+from app.uptime import uptime
 
 MAX_FAILURES = 30
 WINDOW_SECONDS = 60.0
@@ -65,7 +65,7 @@ def check_failure_limit(organization_id: str | None, client_id: str, ip_address:
 
     ``organization_id`` is that of the path; by default it is taken from the ``client_id``.
     """
-    now = time.monotonic()
+    now = uptime()
     for network, times in networks_of(ip_address):
         began, count = _current_count(organization_id or _organization_in(client_id), client_id, network, now)
         if count >= MAX_FAILURES * times:
@@ -79,7 +79,7 @@ def note_failure(organization_id: str | None, client_id: str, ip_address: str | 
     """Count a failure; the arguments are those of ``check_failure_limit``."""
     organization_id = organization_id or _organization_in(client_id)
     for network, _ in networks_of(ip_address):
-        began, count = _current_count(organization_id, client_id, network, time.monotonic())
+        began, count = _current_count(organization_id, client_id, network, uptime())
         _failures.put(organization_id, client_id[:64], network, value=(began, count + 1))
 
 
@@ -315,7 +315,7 @@ class KeysUnavailable(Unavailable):
 
 
 class _Fetched(Struct, frozen=True):
-    """Keys fetched from a URL. ``read_at`` (None if never) and ``tried_at`` are monotonic seconds."""
+    """Keys fetched from a URL. ``read_at`` (None if never) and ``tried_at`` are seconds of ``uptime``."""
 
     keys: Sequence[Mapping[str, Any]]
     read_at: float | None
@@ -352,11 +352,11 @@ def _describe_keys(client: ClientSnapshot) -> list[str]:
 
 def _get_keys(key: _Key, *, newer: bool) -> Sequence[Mapping[str, Any]]:
     fetched = _cache.get(*key)
-    if fetched is None or fetched.is_due(time.monotonic(), newer=newer):
+    if fetched is None or fetched.is_due(uptime(), newer=newer):
         fetched = _fetch(key)
     if fetched is None or fetched.read_at is None:
         raise KeysUnavailable
-    if time.monotonic() - fetched.read_at > MAX_CACHE_SECONDS:
+    if uptime() - fetched.read_at > MAX_CACHE_SECONDS:
         raise KeysUnavailable
     return fetched.keys
 
@@ -369,7 +369,7 @@ def _fetch(key: _Key) -> _Fetched | None:
             return _cache.get(*key)
         _fetching.add(key)
     try:
-        tick = time.monotonic()
+        tick = uptime()
         keys = _read(key[0], key[2])
         before = _cache.get(*key)
         if keys is not None:

@@ -28,7 +28,7 @@ from app.operations.directory.lookups import get_unpurged_organization
 from app.operations.grants.revocation import revoke_matching_grants
 from app.operations.sign_in.reauthentication import require_fresh_user_sign_in
 from app.operations.store import audit, clock, outbox
-from app.operations.store.outbox import DeliveryDeferred, Message
+from app.operations.store.outbox import DeliveryUnfinished, Message
 from app.operations.store.rows import get_row
 from app.operations.store.transactions import count_changed, transaction
 from app.rules.actor import Actor
@@ -93,13 +93,16 @@ def register() -> None:
 
 
 def deliver(message: Message) -> None:
-    """Revoke the remaining grants of the secret. Raises DeliveryDeferred if more are left than one delivery revokes."""
+    """Revoke the remaining grants of the secret.
+
+    Raises DeliveryUnfinished if more are left than one delivery revokes.
+    """
     row_id = parse_public_id("sec", message.receiver)
     actor = Actor.system(message.organization_id, str(message.payload["by"]))
     for _ in range(_MAX_BATCHES_PER_DELIVERY):
         if row_id is None or _revoke_grant_batch(actor, row_id) == 0:
             return
-    raise DeliveryDeferred("more grants of the secret remain")
+    raise DeliveryUnfinished
 
 
 @transaction

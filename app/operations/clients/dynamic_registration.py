@@ -263,7 +263,7 @@ def find_clients_to_check(limit: int) -> list[tuple[str, UUID]]:
 
 @transaction
 def delete_client_if_idle(actor: Actor, row_id: UUID) -> bool:
-    """Delete the client if it was idle for its organization's ``idle_ttl_seconds``; return whether it was.
+    """Delete the client if it was not used or changed for its organization's ``idle_ttl_seconds``; return whether.
 
     Disabled and blocked clients are kept, so that they cannot register again. ``actor`` is the service itself in the
     organization. Audit: ``client.deleted``.
@@ -300,9 +300,11 @@ def _idle_deadline(row: Client) -> datetime:
     if organization is None or not organization.is_active:
         # A deleted organization is purged or restored as a whole, and no client of a suspended one can be used.
         return datetime.max.replace(tzinfo=row.created_at.tzinfo)
-    # No client was idle by itself before the organization was resumed or restored.
-    changed_at = db.session.scalars(
-        select(Organization.updated_at).where(Organization.id == organization.id)
+    changed_at, restored_at = db.session.execute(
+        select(Organization.updated_at, Organization.restored_at).where(Organization.id == organization.id)
     ).one()
+    # No client was idle by itself before it was enabled, or its organization resumed or restored. What a restored
+    # backup lacks may be its last use.
+    times = (row.last_used_at or row.created_at, row.updated_at, changed_at, restored_at)
     seconds: int = organization.settings["oauth"]["dynamic_registration"]["idle_ttl_seconds"]
-    return max(row.last_used_at or row.created_at, changed_at) + timedelta(seconds=seconds)
+    return max(at for at in times if at is not None) + timedelta(seconds=seconds)

@@ -27,6 +27,7 @@ from app.operations.store.usage_counters import DAY, FAILED, NONE, SIGN_INS, TOK
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, TooManyRequests
 from app.rules.languages.translation import lazy_gettext as _
+from app.rules.store.outgoing_http import DELIVERY_TIMEOUT
 from app.uptime import uptime
 
 MAX_ORGANIZATIONS = 8
@@ -200,7 +201,11 @@ def _read_busiest(days: int) -> tuple[BusyOrganization, ...]:
 
 
 def _find_failing() -> tuple[FailingReceiver, ...]:
-    """Find the receivers of the messages that were tried in vain, among those that are tried next."""
+    """Find the receivers of the messages that were tried in vain, among those that are tried next.
+
+    Messages of an organization that has moved are tried in its new cell.
+    """
+    now = clock.now()
     waiting = (
         select(
             OutboxMessage.organization_id,
@@ -210,7 +215,7 @@ def _find_failing() -> tuple[FailingReceiver, ...]:
             OutboxMessage.created_at,
             OutboxMessage.available_at,
         )
-        .where(OutboxMessage.done_at.is_(None))
+        .where(OutboxMessage.done_at.is_(None), OutboxMessage.available_at < now + DELIVERY_TIMEOUT)
         .order_by(OutboxMessage.available_at)
         .limit(MAX_WAITING)
         .subquery()
@@ -226,7 +231,7 @@ def _find_failing() -> tuple[FailingReceiver, ...]:
             func.min(message.created_at).label("since"),
             func.min(message.available_at).label("next"),
         )
-        .where(message.attempts > 0, message.created_at < clock.now() - _FIRST_ATTEMPT)
+        .where(message.attempts > 0, message.created_at < now - _FIRST_ATTEMPT)
         .group_by(message.organization_id, message.kind, message.receiver)
         .order_by(func.count().desc())
         .limit(_MAX_RECEIVERS)

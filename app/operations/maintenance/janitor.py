@@ -24,6 +24,7 @@ from sqlalchemy import (
     exists,
     func,
     not_,
+    or_,
     select,
     update,
 )
@@ -32,8 +33,14 @@ from sqlalchemy.exc import IntegrityError
 from app.database import ACROSS
 from app.extensions import db
 from app.fast_path import cache_invalidation
-from app.models.audit import CacheInvalidation, FailedRequest, RevocationReceipt, WebhookDelivery
-from app.models.base import Base
+from app.models.audit import (
+    CacheInvalidation,
+    FailedRequest,
+    OutboxMessage,
+    RevocationReceipt,
+    WebhookDelivery,
+)
+from app.models.base import Base, is_same
 from app.models.client import Client, Credential, CredentialUse
 from app.models.organization import DELETED, PURGED, Organization
 from app.operations.audit import chain
@@ -296,17 +303,33 @@ def _delete_old_records(
         step = partial(_delete_audit_batch, organization_id, before, renew, batch)
         yield from _repeat(step, "audit_events", batch)
     logs_before = now - timedelta(days=own["log_retention_days"])
-    sent_before = first_id_at(min(logs_before, now - MIN_RETENTION))
     old: tuple[tuple[type[Base], ColumnElement[bool]], ...] = (
-        (FailedRequest, FailedRequest.id < first_id_at(logs_before)),
-        # One that was sent again has a newer message.
-        (WebhookDelivery, (WebhookDelivery.id < sent_before) & (WebhookDelivery.message_id < sent_before)),
-        (RevocationReceipt, RevocationReceipt.id < first_id_at(before)),
+        (FailedRequest, FailedRequest.at < logs_before),
+        (WebhookDelivery, _is_sent_before(min(logs_before, now - MIN_RETENTION))),
+        (
+            RevocationReceipt,
+            (RevocationReceipt.id < first_id_at(before)) & (RevocationReceipt.created_at < before),
+        ),
     )
     for model, condition in old:
         table = Base.metadata.tables[model.__tablename__]
         yield from _delete_all(table, (table.c.organization_id == organization_id) & condition, renew, batch)
     yield from _repeat(partial(_finish_deletions, organization_id, renew, batch), "users", batch)
+
+
+def _is_sent_before(before: datetime) -> ColumnElement[bool]:
+    """Return whether a delivery was created and last attempted before, and waits for no attempt.
+
+    The id has the time of a machine, whose clock may be wrong: it only keeps the search short.
+    """
+    delivery = WebhookDelivery
+    is_waiting = exists().where(
+        is_same(OutboxMessage.id, delivery.message_id), OutboxMessage.done_at.is_(None)
+    )
+    is_old = (delivery.created_at < before) & or_(
+        delivery.attempted_at.is_(None), delivery.attempted_at < before
+    )
+    return (delivery.id < first_id_at(before)) & is_old & ~is_waiting
 
 
 def _is_due(rule: PurgeRule) -> ColumnElement[bool]:

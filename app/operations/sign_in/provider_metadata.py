@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -30,6 +29,7 @@ from app.rules.sign_in.identity_providers import (
 from app.rules.sign_in.provider_tokens import UnknownKey
 from app.rules.store.outgoing_http import OutgoingRequestBlocked
 from app.rules.strict_json import InvalidJson, load_object
+from app.uptime import uptime
 
 T = TypeVar("T")
 _CHECK_LIFETIME = timedelta(minutes=1)
@@ -48,7 +48,7 @@ class ProviderUnusable(Exception):
 
 
 class Published(Struct, frozen=True):
-    """What a provider publishes, and when it was read, in seconds of the monotonic clock."""
+    """What a provider publishes, and when it was read, in seconds of ``uptime``."""
 
     metadata: ProviderMetadata
     keys: Mapping[str, Any]
@@ -56,7 +56,7 @@ class Published(Struct, frozen=True):
 
     def is_younger_than(self, age: timedelta) -> bool:
         """Return whether it was read within this time."""
-        return time.monotonic() - self.read_at < age.total_seconds()
+        return uptime() - self.read_at < age.total_seconds()
 
 
 _published: BoundedCache[Published] = BoundedCache(1_000)
@@ -76,7 +76,7 @@ def read_published(organization_id: str, issuer: str, *, needs_new_keys: bool = 
         KEY_REFRESH_INTERVAL if needs_new_keys else METADATA_LIFETIME
     ):
         return known
-    now = time.monotonic()
+    now = uptime()
     failed_at = _failed.get(organization_id, issuer)
     if failed_at is None or now - failed_at >= RETRY_INTERVAL.total_seconds():
         try:
@@ -131,7 +131,7 @@ def _as_value(description: str) -> str:
 def _fetch(organization_id: str, issuer: str) -> Published:
     metadata = parse_metadata(_fetch_object(organization_id, metadata_url(issuer)), issuer)
     keys = parse_keys(_fetch_object(organization_id, metadata.jwks_uri))
-    published = Published(metadata, keys, time.monotonic())
+    published = Published(metadata, keys, uptime())
     _published.put(organization_id, issuer, value=published)
     return published
 

@@ -3,6 +3,9 @@
 Every two seconds one worker of all hosts writes the time. If the time before was more than five seconds ago, the
 service was not reachable in between: all workers were stopped, or the database was away. Both end without a process
 that could tell when they began, so the last report is what shows it.
+
+Times are those that every process measures (``clock.measured_now``): after the database's clock was set back, the
+``now`` of processes that run on is ahead of that of new ones, which would look like outages.
 """
 
 from __future__ import annotations
@@ -48,7 +51,7 @@ _GO_ON = CompiledQuery(
 
 def beat() -> None:
     """Report that the service is reachable, unless another worker has just done so, and the outage that this ends."""
-    now = clock.now()
+    now = clock.measured_now()
     # One statement if there is nothing to report but the time.
     if not _GO_ON.insert(now=now, due=now - INTERVAL, latest=now - MIN_OUTAGE) and _is_due():
         # Otherwise another worker has just created the row.
@@ -59,12 +62,12 @@ def beat() -> None:
 @read
 def unreachable_since(moment: datetime) -> timedelta:
     """Return for how much of the time from ``moment`` until now the service was not reachable."""
-    now = clock.now()
+    now = clock.measured_now()
     reported = _find_report()
     if reported is None:
         return timedelta()
     value, last = reported
-    outages = _end_outage(_parse(value), last, now)
+    outages = _end_outage(_parse(value, last, now), last, now)
     overlaps = (end - max(begin, moment) for begin, end in outages)
     return sum((each for each in overlaps if each > timedelta()), timedelta())
 
@@ -75,7 +78,7 @@ def is_served() -> bool:
     Nobody waits for the last report of a server that was stopped a while ago.
     """
     first = _last_report()
-    if first is None or not timedelta() <= clock.now() - first < _RECENT:
+    if first is None or not timedelta() <= clock.measured_now() - first < _RECENT:
         return False
     deadline = time.monotonic() + _REPORTS_WITHIN_SECONDS
     while time.monotonic() < deadline:
@@ -95,18 +98,18 @@ def _last_report() -> datetime | None:
 def _is_due() -> bool:
     reported = _find_report()
     # A clock that stepped back must not stop the reports.
-    return reported is None or not clock.now() - INTERVAL < reported[1] <= clock.now()
+    return reported is None or not clock.measured_now() - INTERVAL < reported[1] <= clock.measured_now()
 
 
 @transaction
 def _report() -> None:
-    now = clock.now()
+    now = clock.measured_now()
     reported = _find_report()
     if reported is None:
         db.session.execute(insert(InstanceFact).values(name=HEARTBEAT, value=_to_json(()), updated_at=now))
         return
     value, last = reported
-    before = _parse(value)
+    before = _parse(value, last, now)
     outages = _end_outage(before, last, now)
     changed = count_changed(
         update(InstanceFact)
@@ -129,7 +132,13 @@ def _end_outage(outages: tuple[Outage, ...], last: datetime, now: datetime) -> t
     return (*outages, (last, now))[-_MAX_OUTAGES:] if now - last > MIN_OUTAGE else outages
 
 
-def _parse(value: Any) -> tuple[Outage, ...]:
+def _parse(value: Any, last: datetime, now: datetime) -> tuple[Outage, ...]:
+    """Return the outages of a report, none if the database's clock was set back since: it may never have been so late.
+
+    Otherwise, the step by which the clock went ahead before would count as an outage.
+    """
+    if last - now > MIN_OUTAGE:
+        return ()
     return tuple(
         (datetime.fromisoformat(begin), datetime.fromisoformat(end)) for begin, end in value["outages"]
     )

@@ -115,6 +115,10 @@ class DeliveryDeferred(Exception):
     """The receiver works but does not accept this message yet. Its other messages need not wait."""
 
 
+class DeliveryUnfinished(Exception):
+    """A part of the work is done, and the next attempt goes on with the rest at once: nothing has failed."""
+
+
 class DeliveryPaused(Exception):
     """A limit is reached or the organization suspended, as expected: nothing has failed, and this was no attempt.
 
@@ -209,10 +213,10 @@ def register_delivery(
 ) -> None:
     """Register the function that delivers messages of this kind, outside of any transaction.
 
-    ``deliver`` returns when the receiver has the message. It raises DeliveryRejected if the receiver does not want the
-    message, DeliveryDeferred if it wants it later, and DeliveryPaused if it gets none for now. Any other exception
-    means another attempt after a pause for the receiver. ``receiver_type`` is its name in the audit log. Set
-    ``to_external_server`` if an organization chooses the server, which may then be arbitrarily slow.
+    ``deliver`` returns when the receiver has the message. It raises DeliveryRejected if the receiver does not want it,
+    DeliveryDeferred if it wants it later, DeliveryUnfinished if it has a part, and DeliveryPaused if it gets none for
+    now. After any other exception, the receiver's messages wait. ``receiver_type`` is its name in the audit log. Set
+    ``to_external_server`` if an organization chooses the server, which may be arbitrarily slow.
     """
     _deliveries[kind] = _Delivery(deliver, receiver_type, to_external_server)
 
@@ -273,10 +277,14 @@ def deliver(message: Message) -> None:
         _deliveries[message.kind].deliver(message)
     except DeliveryRejected as error:
         _log.warning("%s rejected a message of kind %s: %s", message.receiver, message.kind, error)
-        _finish(message, REFUSED)
+        _update(message, done_at=clock.now(), outcome=REFUSED)
     except DeliveryDeferred as error:
         _log_failure(message, error, with_traceback=False)
         _defer(message)
+    except DeliveryUnfinished:
+        # As if it was new: it may take longer than a message that fails has.
+        now = clock.now()
+        _update(message, available_at=now, attempts=0, expires_at=now + DELIVERY_TIMEOUT, outcome=None)
     except DeliveryPaused as error:
         _log.info("messages of kind %s to %s wait: %s", message.kind, message.receiver, error)
         _pause(message, error.pause)
@@ -288,7 +296,7 @@ def deliver(message: Message) -> None:
         _log_failure(message, error, with_traceback=True)
         _postpone(message)
     else:
-        _finish(message, DELIVERED)
+        _update(message, done_at=clock.now(), outcome=DELIVERED)
         if (message.has_waited or message.is_immediate) and is_for_external_server(message):
             _note_recovery(message)
 
@@ -345,12 +353,9 @@ def _lease(message: Message) -> bool:
 
 
 @transaction
-def _finish(message: Message, outcome: str) -> None:
-    count_changed(
-        update(OutboxMessage)
-        .where(has_key(OutboxMessage, message.organization_id, message.id), OutboxMessage.done_at.is_(None))
-        .values(done_at=clock.now(), outcome=outcome)
-    )
+def _update(message: Message, **values: Any) -> None:
+    key = has_key(OutboxMessage, message.organization_id, message.id)
+    count_changed(update(OutboxMessage).where(key, OutboxMessage.done_at.is_(None)).values(values))
 
 
 @transaction
@@ -385,14 +390,15 @@ def _value(column: str, value: object) -> ColumnElement[Any]:
 def _find_oldest_pending(organization_id: str, receiver: str) -> Any:
     return db.session.execute(
         select(OutboxMessage.id, OutboxMessage.available_at, OutboxMessage.outcome)
-        .where(
-            OutboxMessage.organization_id == organization_id,
-            OutboxMessage.receiver == receiver,
-            OutboxMessage.done_at.is_(None),
-        )
+        .where(*_is_pending_of(organization_id, receiver))
         .order_by(OutboxMessage.id)
         .limit(1)
     ).first()
+
+
+def _is_pending_of(organization_id: str, receiver: str) -> tuple[ColumnElement[bool], ...]:
+    own = (OutboxMessage.organization_id == organization_id) & (OutboxMessage.receiver == receiver)
+    return own, OutboxMessage.done_at.is_(None)
 
 
 def _is_down(oldest: Any, now: datetime) -> bool:
@@ -412,12 +418,7 @@ def _find_pending_ids(
 ) -> Sequence[UUID]:
     # An UPDATE by receiver would wait for messages that are being enqueued, and lock rows in another order than those
     # by id (deadlocks).
-    statement = select(OutboxMessage.id).where(
-        OutboxMessage.organization_id == organization_id,
-        OutboxMessage.receiver == receiver,
-        OutboxMessage.done_at.is_(None),
-        *conditions,
-    )
+    statement = select(OutboxMessage.id).where(*_is_pending_of(organization_id, receiver), *conditions)
     return db.session.scalars(statement.order_by(OutboxMessage.id)).all()
 
 

@@ -5,7 +5,8 @@ at least ``SETTLED`` ago, which a replica in use has too. So everybody finds at 
 codes, sessions, revocations, permissions and settings are always read from the database that is written.
 
 The heartbeat that a worker writes every two seconds (``outages``) tells how far the replica is behind. Beyond
-``MAX_LAG``, or if it does not answer, everything is read from the database that is written.
+``MAX_LAG``, or if it does not answer, everything is read from the database that is written. Its time is compared with
+the measured one: the ``now`` of a process may still be ahead of a clock that was set back.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ def read_log(statement: Select[Any], before: UUID | None = None, rows: int | Non
     All rows have ids below ``before``, or the statement wants the oldest ``rows``. Call it in an operation that only
     reads.
     """
-    settled = first_id_at(clock.now() - SETTLED)
+    settled = first_id_at(clock.measured_now() - SETTLED)
     if before is None or before < settled:
         found = _read_replica(statement)
         if found is not None and (before is not None or (len(found) == rows and found[-1].id < settled)):
@@ -117,5 +118,5 @@ def _find_trouble(engine: Engine) -> str | None:
         return f"it does not answer ({type(error).__name__})"
     if reported is None:
         return "it has no heartbeat of this installation"
-    lag = clock.now() - reported
+    lag = clock.measured_now() - reported
     return None if lag < MAX_LAG else f"it is {lag.total_seconds():.0f} seconds behind"

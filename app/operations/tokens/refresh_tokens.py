@@ -321,7 +321,9 @@ def _earlier_answer(client: ClientSnapshot, row: Any, presented: str) -> TokenRe
         return None
     grace = timedelta(seconds=client.organization.settings["oauth"]["refresh_token"]["reuse_grace_seconds"])
     age = clock.now() - row.rotated_at
-    if row.sealed_answer is None or age > MAX_ANSWER_AGE:
+    # It was used while the database's clock was ahead, and nobody knows how long ago.
+    is_of_other_time = age < -grace
+    if row.sealed_answer is None or age > MAX_ANSWER_AGE or is_of_other_time:
         return None
     if age > grace and age - outages.unreachable_since(row.rotated_at) > grace:
         return None

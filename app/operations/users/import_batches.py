@@ -46,7 +46,15 @@ from app.operations.users.role_assignments import announce_role
 from app.rules.actor import Actor
 from app.rules.directory.attributes import attributes_of
 from app.rules.directory.permissions import effective_roles
-from app.rules.errors import Conflict, DomainError, FieldError, Forbidden, HasDefaultText, InvalidInput
+from app.rules.errors import (
+    Conflict,
+    DomainError,
+    FieldError,
+    Forbidden,
+    HasDefaultText,
+    InvalidInput,
+    NotFound,
+)
 from app.rules.identifiers import new_id, public_id
 from app.rules.languages.translation import lazy_gettext
 from app.rules.users.user_import import ImportedUser, validate_imported_user
@@ -147,8 +155,8 @@ def process_next_part(job: UserImport) -> bool:
 
 @read
 def _read_part(job: UserImport) -> tuple[bytes, OrganizationSnapshot, Actor]:
-    organization = get_organization_by_id(job.organization_id)
-    if not organization.is_active:
+    organization = _find_organization(job.organization_id)
+    if organization is None or not organization.is_active:
         raise Forbidden("The organization is suspended or deleted.", permission="users:write")
     sealed = db.session.scalar(
         select(UserImportPart.sealed_rows).where(
@@ -167,6 +175,13 @@ def _read_part(job: UserImport) -> tuple[bytes, OrganizationSnapshot, Actor]:
             raise ImportSuperseded
         raise UploadExpired
     return sealed, organization, load_importer(job)
+
+
+def _find_organization(organization_id: str) -> OrganizationSnapshot | None:
+    try:
+        return get_organization_by_id(organization_id)
+    except NotFound:
+        return None
 
 
 def _require_allowed(part: ImportPart, imported: ImportedUser) -> None:

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from msgspec import Struct
 from msgspec.structs import replace
-from sqlalchemy import insert, select, update
+from sqlalchemy import exists, insert, select, update
 
 from app.extensions import db
 from app.models.base import has_key
@@ -167,11 +167,18 @@ def start_import(actor: Actor, import_id: str) -> ImportRecord:
 
 @read
 def find_interrupted(actor: Actor, digest: str, *, is_dry_run: bool) -> ImportRecord | None:
-    """Find the import, or the dry run, of the file with this SHA-256 that the command line did not finish.
+    """Find the import, or the dry run, of the file with this SHA-256 that the command line can go on with.
 
-    A dry run must not go on with an import, nor an import with a dry run. Raises Forbidden.
+    A dry run must not go on with an import, nor an import with a dry run, and neither without the uploaded rows. Raises
+    Forbidden.
     """
     actor.require("users:write")
+    has_next_part = exists().where(
+        UserImportPart.organization_id == UserImport.organization_id,
+        UserImportPart.import_id == UserImport.id,
+        UserImportPart.number == UserImport.position,
+        UserImportPart.expires_at > clock.now(),
+    )
     row = db.session.scalar(
         select(UserImport)
         .where(
@@ -179,6 +186,7 @@ def find_interrupted(actor: Actor, digest: str, *, is_dry_run: bool) -> ImportRe
             UserImport.status == (CHECKING if is_dry_run else RUNNING),
             UserImport.is_foreground,
             UserImport.digest == bytes.fromhex(digest),
+            has_next_part,
         )
         .order_by(UserImport.id.desc())
         .limit(1)

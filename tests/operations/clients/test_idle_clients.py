@@ -16,6 +16,7 @@ from app.models.organization import Organization
 from app.operations.clients.clients import update_client
 from app.operations.directory.lookups import OrganizationSnapshot
 from app.operations.maintenance.janitor import purge_expired
+from app.operations.maintenance.restore import RestoreReport, cutoffs_of
 from app.operations.organizations.organizations import update_organization
 from app.operations.store import clock
 from app.operations.store.transactions import transaction
@@ -46,7 +47,8 @@ def age(*, made: timedelta, used: timedelta | None) -> None:
         now = clock.now()
         last = None if used is None else now - used
         db.session.execute(update(Organization).values(updated_at=now - made))
-        db.session.execute(update(Client).values(created_at=now - made, last_used_at=last))
+        times = {"created_at": now - made, "updated_at": now - made, "last_used_at": last}
+        db.session.execute(update(Client).values(times))
         db.session.execute(update(ClientRegistration).values(idle_check_at=now - timedelta(seconds=1)))
 
     act()
@@ -56,6 +58,12 @@ def run_janitor() -> int:
     gone = purge_expired(Actor.system("", "janitor"), pause=0)
     assert gone is not None
     return gone["idle clients"]
+
+
+def check_again() -> None:
+    db.session.execute(update(ClientRegistration).values(idle_check_at=clock.now() - DAY))
+    db.session.commit()
+    assert run_janitor() == 0
 
 
 def statuses() -> dict[str, str]:
@@ -103,24 +111,31 @@ def test_client_is_checked_once_a_day(context: Flask, organization: Organization
 def test_client_that_is_kept_out_is_not_deleted_as_idle(
     context: Flask, organization: OrganizationSnapshot, make: Factory, change: dict[str, str]
 ) -> None:
-    """Once deleted, it could be registered again from its URL."""
+    """Once deleted, it could be registered again from its URL. It was not idle by itself until it is let in again."""
     registration = register(Actor.anonymous(organization.id), METADATA, None)
     update_client(make.actor(organization), registration.client.client_id, change)
     age(made=100 * DAY, used=None)
     assert run_janitor() == 0
     assert statuses()["Weather Bot"] != DELETED
+    restored = {"status": "active", "approval": None}
+    update_client(make.actor(organization), registration.client.client_id, {k: restored[k] for k in change})
+    check_again()
+    assert statuses()["Weather Bot"] == "active"
 
 
-def test_client_is_not_idle_by_a_suspension_of_its_organization(
+def test_client_is_not_idle_by_a_suspension_or_restore_of_its_organization(
     context: Flask, organization: OrganizationSnapshot, make: Factory
 ) -> None:
     register(Actor.anonymous(organization.id), METADATA, None)
     age(made=100 * DAY, used=11 * DAY)
     for status in ("suspended", "active"):
         update_organization(make.actor(make.root()), organization.slug, {"status": status})
-        assert run_janitor() == 0
-        db.session.execute(update(ClientRegistration).values(idle_check_at=clock.now() - DAY))
-        db.session.commit()
+        check_again()
+    age(made=100 * DAY, used=11 * DAY)
+    # As after a restore, or a recovery from a lost cell.
+    report = RestoreReport(at=clock.now(), blocks_secrets=False, resets_passwords=False)
+    db.session.execute(update(Organization).values(cutoffs_of(report)))
+    check_again()
     assert statuses()["Weather Bot"] == "active"
 
 

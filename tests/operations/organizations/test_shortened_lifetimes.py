@@ -18,7 +18,7 @@ from app.operations.directory.lookups import get_organization_by_id
 from app.operations.maintenance.janitor import purge_expired
 from app.operations.organizations.administrators import RoleInUse, require_roles_unused
 from app.operations.organizations.settings import update_settings
-from app.operations.store import clock
+from app.operations.store import clock, outbox
 from app.operations.store.rows import PageRequest
 from app.operations.store.transactions import transaction
 from app.operations.users.invitations import (
@@ -97,12 +97,12 @@ def test_reset_link_expires_under_shortened_lifetime(make: Factory, acme: Any) -
         reset_password(shorter, token, "a wholly different password")
 
 
-def failed(organization: Any, client: Any, ago: timedelta) -> dict[str, Any]:
-    """Create a failed request in the past with a retention of two weeks."""
+def failed(organization: Any, client: Any, ago: timedelta, behind: timedelta = 0 * DAY) -> dict[str, Any]:
+    """Create a failed request in the past with a retention of two weeks, by a machine whose clock is ``behind``."""
     at = clock.now() - ago
     return {
         "organization_id": organization.id,
-        "id": first_id_at(at),
+        "id": first_id_at(at - behind),
         "client_id": client.registered.client.id,
         "at": at,
         "request_id": f"req_{ago.days}",
@@ -120,17 +120,26 @@ def failed(organization: Any, client: Any, ago: timedelta) -> dict[str, Any]:
 
 @transaction
 def add_logs(organization: Any) -> None:
-    """Add deliveries and receipts of several ages in days, which expire in a year."""
+    """Add deliveries and receipts of several ages in days, which expire in a year.
+
+    Machines whose clocks are behind created two of them, and sent one again.
+    """
     now, of = clock.now(), {"organization_id": organization.id}
+    long_ago = first_id_at(now - 50 * DAY)
     hook = {"url": "https://hook.example", "description": "", "event_types": ["*"], "status": "disabled"}
     db.session.execute(
         insert(Webhook).values(id=WEBHOOK, version=1, created_at=now, updated_at=now, **hook, **of)
     )
     for model, age, values in (
-        (WebhookDelivery, 3, {"message_id": first_id_at(now - 3 * DAY)}),
-        (WebhookDelivery, 20, {"message_id": first_id_at(now - DAY)}),
-        (WebhookDelivery, 5, {"message_id": first_id_at(now - 5 * DAY)}),
-        (RevocationReceipt, 20, {}),
+        (WebhookDelivery, 3, {"message_id": long_ago, "id": long_ago}),
+        (
+            WebhookDelivery,
+            20,
+            {"message_id": outbox.enqueue(organization.id, "webhook", {}, receiver="whk_")},
+        ),
+        (WebhookDelivery, 21, {"message_id": long_ago, "attempted_at": now - DAY}),
+        (WebhookDelivery, 5, {"message_id": long_ago}),
+        (RevocationReceipt, 20, {"id": long_ago}),
         (RevocationReceipt, 40, {}),
     ):
         at = now - age * DAY
@@ -148,7 +157,9 @@ def add_logs(organization: Any) -> None:
             values |= {"settled_at": at}
         ends = now + 365 * DAY
         db.session.execute(
-            insert(model).values(id=first_id_at(at), created_at=at, expires_at=ends, **values, **of)
+            insert(model).values(
+                {"id": first_id_at(at), "created_at": at, "expires_at": ends, **values, **of}
+            )
         )
 
 
@@ -160,7 +171,7 @@ def test_deliveries_and_receipts_are_deleted_under_shortened_retention(
     add_logs(acme)
     change(make, acme, audit={"log_retention_days": 1, "retention_days": 30})
     assert purge_expired(Actor.system("", "janitor"), pause=0) is not None
-    assert (database.count("webhook_deliveries"), database.count("revocation_receipts")) == (2, 1)
+    assert (database.count("webhook_deliveries"), database.count("revocation_receipts")) == (3, 1)
 
 
 def test_failed_requests_are_deleted_under_shortened_retention(
@@ -168,7 +179,7 @@ def test_failed_requests_are_deleted_under_shortened_retention(
 ) -> None:
     make.root()
     client, other = make.client(acme), make.organization()
-    rows = [failed(acme, client, days * DAY) for days in (1, 5)]
+    rows = [failed(acme, client, 1 * DAY, behind=30 * DAY), failed(acme, client, 5 * DAY)]
     rows += [failed(other, make.client(other), 5 * DAY)]
 
     @transaction

@@ -142,12 +142,18 @@ def test_expired_token_does_not_stop_the_import(context: Flask, make: Any) -> No
     assert counts(import_runner.run_import(admin(make, acme), record.public_id)) == ("done", 10, 0, 0, 0)
 
 
-def test_suspended_organization_stops_the_import(make: Any) -> None:
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_suspended_or_deleted_organization_stops_the_import(make: Any, is_deleted: bool) -> None:
     root, acme = make.root(), make.organization()
     record = begin(admin(make, acme), user_rows(2))
-    organizations.update_organization(make.actor(root), acme.slug, {"status": "suspended"})
+    if is_deleted:
+        organizations.delete_organization(make.actor(acme), acme.slug)
+    else:
+        organizations.update_organization(make.actor(root), acme.slug, {"status": "suspended"})
     assert import_runner.process_due_imports(make.system(root), holder="tests") == 1
-    assert import_records.get_import(admin(make, acme), record.public_id).status == "failed"
+    organizations.restore_organization(make.actor(root), acme.slug)
+    ended = import_records.get_import(admin(make, acme), record.public_id)
+    assert (ended.status, ended.failure) == ("failed", "The organization is suspended or deleted.")
     assert find_user_by_email(acme.id, "p0@users.example") is None
 
 
