@@ -17,7 +17,8 @@ from app.database import engines
 from app.database_errors import ErrorClass, classify_error, is_duplicate_key
 from app.extensions import db
 from app.fast_path import compiled_query
-from app.fast_path.compiled_query import CompiledQuery, reader_of
+from app.fast_path.compiled_query import CompiledQuery
+from app.fast_path.literals import reader_of
 from app.models.audit import Lease
 from app.models.base import Base, Digest, Identifier, UtcDateTime, Uuid
 from app.mysql_connection import MySQLConnection

@@ -19,12 +19,8 @@ from app.operations.store.rows import Page, PageQuery, PageRequest, count_query,
 from app.operations.store.text_search import take_search_slot
 from app.operations.store.transactions import OutdatedRead, count_changed
 from app.rules.actor import Actor
-from app.rules.clients.client_metadata import (
-    ClientMetadata,
-    fields_of_document,
-    from_document,
-    to_document,
-)
+from app.rules.clients.client_documents import fields_of_document, from_document, to_document
+from app.rules.clients.client_metadata import ClientMetadata
 from app.rules.clients.client_types import (
     CLIENT_TYPES,
     PERSON,

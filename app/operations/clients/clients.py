@@ -69,7 +69,8 @@ from app.rules.actor import Actor
 from app.rules.authorization.consents import DECIDED_RETENTION, DECLINED
 from app.rules.clients.app_claims import role_keys
 from app.rules.clients.client_coherence import ClientPolicy, signing_algorithm_for
-from app.rules.clients.client_metadata import ClientMetadata, change, changed_fields, complete, to_document
+from app.rules.clients.client_documents import to_document
+from app.rules.clients.client_metadata import ClientMetadata, change, changed_fields, complete
 from app.rules.clients.client_types import BLOCKED, PERSON, uses_grants_without_consent
 from app.rules.clients.redirect_uris import PAIRWISE, find_sector
 from app.rules.errors import Conflict

@@ -25,7 +25,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 
 from app.database import ACROSS
 from app.extensions import db
-from app.fast_path.compiled_query import literal_of
+from app.fast_path.literals import literal_of
 from app.rules.actor import Actor
 
 Key = tuple[Any, ...]

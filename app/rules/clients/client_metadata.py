@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from msgspec import NODEFAULT, Struct, structs
+from msgspec import Struct
 
 from app.rules.clients import client_assertions
 from app.rules.clients.app_claims import MAX_APP_ROLES, MAX_MAPPINGS, AppRole, ClaimMapping, check_mappings
@@ -319,10 +319,6 @@ class ClientMetadata(Struct, frozen=True, kw_only=True):
 
 
 FIELDS = ClientMetadata.__struct_fields__
-_FIELD_NAMES = frozenset(FIELDS)
-_DEFAULTS = {
-    field.name: field.default for field in structs.fields(ClientMetadata) if field.default is not NODEFAULT
-}
 NewClient = create_shape("NewClient", ClientMetadata, required=("name",), without=("status",))
 ClientChange = create_shape("ClientChange", ClientMetadata, not_null=("name",))
 
@@ -356,35 +352,6 @@ def change(current: ClientMetadata, sent: Mapping[str, Any], policy: ClientPolic
 def changed_fields(before: ClientMetadata, after: ClientMetadata) -> list[str]:
     """Return the names of the fields that differ."""
     return [name for name in FIELDS if getattr(before, name) != getattr(after, name)]
-
-
-def to_document(client: ClientMetadata, stored: Mapping[str, Any] = {}) -> dict[str, Any]:
-    """Return the fields to store in the document column: all except name, type, trust and status.
-
-    Fields of the ``stored`` document that only the next release knows are kept: it may run beside this one.
-    """
-    values = {
-        name: getattr(client, name) for name in FIELDS if name not in ("name", "type", "trust", "status")
-    }
-    later = {name: value for name, value in stored.items() if name not in _FIELD_NAMES}
-    return later | {
-        name: list(value) if isinstance(value, tuple) else value for name, value in values.items()
-    }
-
-
-def from_document(document: Mapping[str, Any], **columns: str) -> ClientMetadata:
-    """Return the metadata from the stored document and ``columns``: name, type, trust and status."""
-    return ClientMetadata(**{**fields_of_document(document), **columns})
-
-
-def fields_of_document(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a stored document. Those that an older release did not have are their defaults."""
-    stored = {
-        name: tuple(value) if type(value) is list else value
-        for name, value in document.items()
-        if name in _FIELD_NAMES
-    }
-    return _DEFAULTS | stored
 
 
 def _checked(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from app.rules.clients.client_coherence import ClientPolicy
-from app.rules.clients.client_metadata import change, changed_fields, complete, from_document, to_document
+from app.rules.clients.client_documents import from_document, to_document
+from app.rules.clients.client_metadata import change, changed_fields, complete
 from app.rules.clients.client_types import AUTH_METHODS, GRANT_TYPES
 from app.rules.errors import InvalidInput
 from tests.support.cases import each
