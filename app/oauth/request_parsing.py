@@ -186,7 +186,9 @@ def _basic(header: str) -> Presented:
             received="a malformed Basic header" if is_basic else "another Authorization header",
             expected="Authorization: Basic base64(client_id:client_secret)",
         )
-    return Presented(BASIC, *pair)
+    client_id, secret = pair
+    # Libraries send this for a public client: an empty secret is none (RFC 6749 section 2.3.1), as in the body.
+    return Presented(BASIC, client_id, secret) if secret else Presented(NONE, client_id)
 
 
 def _pairs(encoded: bytes) -> list[tuple[str, str]]:
