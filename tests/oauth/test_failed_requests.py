@@ -241,6 +241,7 @@ def test_disabled_client_is_reported(flow: Flow) -> None:
     [
         ({"redirect_uri": REDIRECT_URI + "/"}, "redirect_uri_mismatch"),
         ({"code_verifier": None}, "verifier_mismatch"),
+        ({"code_verifier": "v/+" * 14 + "v="}, "verifier_malformed"),
         ({"code": "x"}, "code_unknown"),
         ({"code": None}, "parameter_missing"),
         ({"grant_type": "password"}, "grant_type_unsupported"),

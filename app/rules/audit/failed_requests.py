@@ -99,6 +99,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     ("code_reused", _("The code was used twice, and the tokens issued for it were revoked."), _("Redeem each code once. Look for a duplicate callback, a retry, or a page reload.")),
     ("code_expired", _("The code has expired."), _("Redeem the code as soon as it arrives.")),
     ("verifier_mismatch", _("The code_verifier is missing or does not match the code_challenge."), _("Store the verifier with the state of the same sign-in. Two tabs must not share one.")),
+    ("verifier_malformed", _("The code_verifier is too short or too long, or has characters that the standard does not allow."), _("Send 43 to 128 letters, digits or the characters -._~ (RFC 7636), without the = at the end that base64 adds. A newer version of the client library may do so.")),
     ("verifier_unexpected", _("A code_verifier was sent for a code whose authorization request had no code_challenge."), _("Send code_challenge and code_challenge_method=S256 in the authorization request. Something on the way may have removed them.")),
     ("grant_ended", _("The grant was revoked: the user signed out or withdrew access, or the account was changed."), _("Let the user sign in again.")),
     ("refresh_unknown", _("The refresh token is unknown or belongs to another client."), _("Store the whole token of the latest response, separately for each user.")),

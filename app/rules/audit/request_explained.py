@@ -55,7 +55,8 @@ _KNOWN_STEPS: Mapping[str, str] = {
     **dict.fromkeys(
         (
             *("code_reused", "code_expired", "redirect_uri_mismatch"),
-            *("pkce_missing", "verifier_mismatch", "verifier_unexpected", "dpop_wrong_key"),
+            *("pkce_missing", "verifier_mismatch", "verifier_malformed", "verifier_unexpected"),
+            "dpop_wrong_key",
             *("grant_ended", "refresh_expired", "refresh_reuse", "scope_beyond_token"),
             *("token_not_own", "introspection_not_allowed"),
         ),
@@ -82,7 +83,7 @@ _CAUSES_OF_PARAMETERS: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("scope", "resource"): ("access_not_granted",),
     ("resource",): ("resource_not_allowed",),
     ("code",): ("code_unknown", "code_reused", "code_expired"),
-    ("code_verifier",): ("verifier_mismatch", "verifier_unexpected"),
+    ("code_verifier",): ("verifier_mismatch", "verifier_malformed", "verifier_unexpected"),
     ("refresh_token",): ("refresh_unknown", "refresh_expired", "refresh_reuse"),
     ("code", "refresh_token", "device_code"): ("grant_ended",),
     ("device_code",): ("device_code_unknown", "device_code_expired"),
