@@ -82,6 +82,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     ("par_too_many", _("The client has too many pending pushed requests."), _("Push a request when a user signs in, not in advance.")),
     ("authorize_too_many", _("Too many sign-ins of this client were started from one network and not completed."), _("Redirect users here only when they want to sign in, and not in a loop.")),
     ("login_required", _("The client sent prompt=none, but the user must sign in."), _("Send the request again without prompt=none.")),
+    ("consent_required", _("The client sent prompt=none, but the user must consent, or an administrator must approve the client first."), _("Send the request again without prompt=none. Public clients, clients that registered themselves and redirect URIs on the user's device, such as localhost, need consent each time.")),
     ("interaction_required", _("The client sent prompt=none, but the user must interact."), _("Send the request again without prompt=none.")),
     ("user_refused", _("The user denied the request."), _("This is not an error. Explain to users why the client needs this access.")),
     # Requested access.
@@ -145,7 +146,7 @@ CAUSES_BY_ERROR: dict[str, str] = {
     "access_denied": "user_refused",
     "login_required": "login_required",
     "interaction_required": "interaction_required",
-    "consent_required": "interaction_required",
+    "consent_required": "consent_required",
     "account_selection_required": "interaction_required",
     "request_not_supported": "request_object_refused",
     "request_uri_not_supported": "request_object_refused",

@@ -45,6 +45,7 @@ _FLOWS: Mapping[str, tuple[tuple[str, ...], str]] = {
 # The step that stopped the request, where it is not that of the endpoint.
 _STOPPING_STEPS = {
     "login_required": "Sign in",
+    "consent_required": "Consent",
     "interaction_required": "Consent",
     "user_refused": "Consent",
     "device_refused": "Consent",
@@ -77,7 +78,7 @@ _CAUSES_OF_PARAMETERS: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ),
     ("request",): ("request_object_invalid", "request_object_refused"),
     ("request_uri",): ("par_required", "par_unknown"),
-    ("prompt",): ("login_required", "interaction_required"),
+    ("prompt",): ("login_required", "consent_required", "interaction_required"),
     ("grant_type",): ("grant_type_unsupported", "grant_type_not_allowed"),
     ("scope",): ("scope_not_allowed", "scope_beyond_token"),
     ("scope", "resource"): ("access_not_granted",),
