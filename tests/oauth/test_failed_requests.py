@@ -214,6 +214,11 @@ def test_rejected_assertion_is_compared_with_what_would_be_accepted(
     assert entry.expected == ((flow.issuer,) if "aud" in sends else ("a key of type EC, kid one",))
 
 
+def test_parameters_in_the_url_are_reported_to_the_client_that_the_body_names(flow: Flow) -> None:
+    flow.http.post("/oauth/token?grant_type=x", data={"client_id": flow.client.client_id})
+    assert only(flow).cause == "parameters_in_address"
+
+
 def test_missing_secret_is_reported(flow: Flow) -> None:
     flow.token({}, grant_type="client_credentials", client_id=flow.client.client_id)
     assert only(flow).cause == "credentials_missing"
