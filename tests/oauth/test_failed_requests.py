@@ -219,8 +219,11 @@ def test_parameters_in_the_url_are_reported_to_the_client_that_the_body_names(fl
     assert only(flow).cause == "parameters_in_address"
 
 
-def test_missing_secret_is_reported(flow: Flow) -> None:
-    flow.token({}, grant_type="client_credentials", client_id=flow.client.client_id)
+@pytest.mark.parametrize("is_in_header", [False, True])
+def test_missing_or_empty_secret_is_reported(flow: Flow, is_in_header: bool) -> None:
+    named = {} if is_in_header else {"client_id": flow.client.client_id}
+    header = basic_header(flow.client.client_id, "") if is_in_header else {}
+    flow.token(header, grant_type="client_credentials", **named)
     assert only(flow).cause == "credentials_missing"
 
 

@@ -51,7 +51,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     ("client_disabled", _("The client is disabled."), _("An administrator can enable it on the client's page.")),
     ("organization_suspended", _("The organization is suspended."), _("An instance administrator can resume it.")),
     ("client_blocked", _("An administrator of the organization blocked the client."), _("An administrator can unblock it on the client's page under Access.")),
-    ("credentials_missing", _("The client is confidential but did not authenticate."), _("Authenticate with the method that is registered for the client.")),
+    ("credentials_missing", _("The client is confidential but did not authenticate."), _("Authenticate with the method that is registered for the client. If it is a secret, check that the client's configuration has one, since an empty secret counts as none.")),
     ("auth_method_mismatch", _("The client used another authentication method than the registered one."), _("Change the configuration of the client, or the registered method in its settings under Advanced.")),
     ("authenticated_twice", _("The client used two authentication methods at once, or sent two client IDs."), _("Use only one method, either the header or the body.")),
     ("secret_unknown", _("The client secret is incorrect."), _("Copy the secret again. It begins with gth_cs_ and has no spaces. If it is lost, add a new one.")),
