@@ -92,16 +92,17 @@ class ParsedJsonRequest(JsonRequest):
 def parse_form(request: ProtocolRequest) -> Mapping[str, str]:
     """Return the parameters of a form-encoded POST. Raises OAuthError for anything else (ST-2)."""
     require_https(request)
-    if request.has_query:
-        raise OAuthError("Send the parameters in the body. This URL accepts no query.").with_cause(
-            "parameters_in_address"
-        )
     if request.content_type != FORM:
         raise OAuthError(f"The body must be {FORM}.").with_cause(
             "wrong_content_type", received=request.content_type, expected=FORM
         )
     parameters = _parsed(request.read_body())
     request.parameters = parameters.sent
+    # After the body, which names the client in whose log the error is explained.
+    if request.has_query and _has_oauth_parameters(request.environ["QUERY_STRING"]):
+        raise OAuthError("Send the parameters in the body, not in the URL.").with_cause(
+            "parameters_in_address"
+        )
     if parameters.repeated:
         raise OAuthError("A parameter was sent more than once.").with_cause(
             "parameter_repeated", received=", ".join(sorted(parameters.repeated))
@@ -186,7 +187,20 @@ def _basic(header: str) -> Presented:
             received="a malformed Basic header" if is_basic else "another Authorization header",
             expected="Authorization: Basic base64(client_id:client_secret)",
         )
-    return Presented(BASIC, *pair)
+    client_id, secret = pair
+    # Libraries send this for a public client: an empty secret is none (RFC 6749 section 2.3.1), as in the body.
+    return Presented(BASIC, client_id, secret) if secret else Presented(NONE, client_id)
+
+
+def _has_oauth_parameters(query: str) -> bool:
+    """Return whether the query may have parameters of OAuth, whose registered names have no hyphen.
+
+    Others are ignored (RFC 6749 section 3.2): MSAL adds ``client-request-id`` to each token request.
+    """
+    try:
+        return any("-" not in name for name, _ in _pairs(query.encode("latin-1")))
+    except ValueError:
+        return True
 
 
 def _pairs(encoded: bytes) -> list[tuple[str, str]]:

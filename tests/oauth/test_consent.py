@@ -23,6 +23,7 @@ from tests.oauth.conftest import (
     on_another_worker,
     query_of,
 )
+from tests.oauth.failure_log import only
 from tests.support.databases import Database
 
 
@@ -139,12 +140,13 @@ def test_scope_that_was_deleted_and_created_again_is_another_one(asking: Flow) -
     ids=lambda fields: f"{fields['type']} {fields['redirect_uris'][0]}",
 )
 def test_public_client_is_asked_every_time(flow: Flow, trust: str, fields) -> None:
-    """CO-2, Doorkeeper's CVE-2023-34246: prompt=none does not succeed either."""
+    """CO-2, Doorkeeper's CVE-2023-34246: prompt=none does not succeed either, and the log says why."""
     other = flow.other_client(trust=trust, **fields)
     for _ in range(2):
         assert is_consent(other.authorize(), other)
         assert "code" in query_of(other.decide(other.consent()))
     assert query_of(other.authorize(prompt="none"))["error"] == "consent_required"
+    assert "such as localhost" in only(other).explanation.fix
 
 
 def test_consent_can_expire(asking: Flow) -> None:

@@ -214,8 +214,16 @@ def test_rejected_assertion_is_compared_with_what_would_be_accepted(
     assert entry.expected == ((flow.issuer,) if "aud" in sends else ("a key of type EC, kid one",))
 
 
-def test_missing_secret_is_reported(flow: Flow) -> None:
-    flow.token({}, grant_type="client_credentials", client_id=flow.client.client_id)
+def test_parameters_in_the_url_are_reported_to_the_client_that_the_body_names(flow: Flow) -> None:
+    flow.http.post("/oauth/token?grant_type=x", data={"client_id": flow.client.client_id})
+    assert only(flow).cause == "parameters_in_address"
+
+
+@pytest.mark.parametrize("is_in_header", [False, True])
+def test_missing_or_empty_secret_is_reported(flow: Flow, is_in_header: bool) -> None:
+    named = {} if is_in_header else {"client_id": flow.client.client_id}
+    header = basic_header(flow.client.client_id, "") if is_in_header else {}
+    flow.token(header, grant_type="client_credentials", **named)
     assert only(flow).cause == "credentials_missing"
 
 
@@ -241,6 +249,7 @@ def test_disabled_client_is_reported(flow: Flow) -> None:
     [
         ({"redirect_uri": REDIRECT_URI + "/"}, "redirect_uri_mismatch"),
         ({"code_verifier": None}, "verifier_mismatch"),
+        ({"code_verifier": "v/+" * 14 + "v="}, "verifier_malformed"),
         ({"code": "x"}, "code_unknown"),
         ({"code": None}, "parameter_missing"),
         ({"grant_type": "password"}, "grant_type_unsupported"),

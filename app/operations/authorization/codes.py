@@ -184,6 +184,10 @@ def require_verifier(client: ClientSnapshot, row: Any, code_verifier: str | None
             raise InvalidGrant("The code was issued without PKCE, which the client now needs.").with_cause(
                 "pkce_missing"
             )
+    elif code_verifier is not None and not authorization_request.is_verifier(code_verifier):
+        raise InvalidGrant(
+            "The code_verifier is malformed. Send 43 to 128 letters, digits or the characters -._~ (RFC 7636)."
+        ).with_cause("verifier_malformed", received=f"{len(code_verifier)} characters")
     elif not authorization_request.is_verified(code_verifier, row.code_challenge):
         raise InvalidGrant("The code_verifier is missing or does not match the code_challenge.").with_cause(
             "verifier_mismatch",

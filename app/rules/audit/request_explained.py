@@ -45,6 +45,7 @@ _FLOWS: Mapping[str, tuple[tuple[str, ...], str]] = {
 # The step that stopped the request, where it is not that of the endpoint.
 _STOPPING_STEPS = {
     "login_required": "Sign in",
+    "consent_required": "Consent",
     "interaction_required": "Consent",
     "user_refused": "Consent",
     "device_refused": "Consent",
@@ -55,7 +56,8 @@ _KNOWN_STEPS: Mapping[str, str] = {
     **dict.fromkeys(
         (
             *("code_reused", "code_expired", "redirect_uri_mismatch"),
-            *("pkce_missing", "verifier_mismatch", "verifier_unexpected", "dpop_wrong_key"),
+            *("pkce_missing", "verifier_mismatch", "verifier_malformed", "verifier_unexpected"),
+            "dpop_wrong_key",
             *("grant_ended", "refresh_expired", "refresh_reuse", "scope_beyond_token"),
             *("token_not_own", "introspection_not_allowed"),
         ),
@@ -76,13 +78,13 @@ _CAUSES_OF_PARAMETERS: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ),
     ("request",): ("request_object_invalid", "request_object_refused"),
     ("request_uri",): ("par_required", "par_unknown"),
-    ("prompt",): ("login_required", "interaction_required"),
+    ("prompt",): ("login_required", "consent_required", "interaction_required"),
     ("grant_type",): ("grant_type_unsupported", "grant_type_not_allowed"),
     ("scope",): ("scope_not_allowed", "scope_beyond_token"),
     ("scope", "resource"): ("access_not_granted",),
     ("resource",): ("resource_not_allowed",),
     ("code",): ("code_unknown", "code_reused", "code_expired"),
-    ("code_verifier",): ("verifier_mismatch", "verifier_unexpected"),
+    ("code_verifier",): ("verifier_mismatch", "verifier_malformed", "verifier_unexpected"),
     ("refresh_token",): ("refresh_unknown", "refresh_expired", "refresh_reuse"),
     ("code", "refresh_token", "device_code"): ("grant_ended",),
     ("device_code",): ("device_code_unknown", "device_code_expired"),

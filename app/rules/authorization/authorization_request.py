@@ -86,9 +86,14 @@ def challenge_of(verifier: str) -> str:
     return urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).decode().rstrip("=")
 
 
+def is_verifier(text: str) -> bool:
+    """Return whether the text has the form of a verifier (RFC 7636 section 4.1)."""
+    return _VERIFIER.fullmatch(text) is not None
+
+
 def is_verified(verifier: str | None, challenge: str) -> bool:
     """Return whether the verifier matches the challenge (PK-4)."""
-    if verifier is None or _VERIFIER.fullmatch(verifier) is None:
+    if verifier is None or not is_verifier(verifier):
         return False
     return hmac.compare_digest(challenge_of(verifier), challenge)
 

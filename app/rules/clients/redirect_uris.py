@@ -102,7 +102,10 @@ def web_url_problem(value: object) -> FieldProblem | None:
     if problem is None and match is not None:
         problem = _authority_problem("https", match[2], ()) or _path_problem(match[3])
         if problem is None and match[2].partition(":")[0] in ("localhost", "127.0.0.1", "["):
-            problem = FieldProblem("loopback", "This URL leads to the visitor's own device.")
+            problem = FieldProblem(
+                "loopback",
+                "This URL leads to the device that opens it. Enter a host name that other devices can reach.",
+            )
     return problem
 
 

@@ -98,6 +98,7 @@ def test_three_required_fields_are_enough():
         ("contacts", ["nobody"], "contacts[0]", "not_an_email"),
         ("contacts", "a@b.example", "contacts", "wrong_type"),
         ("backchannel_logout_uri", "http://a.example/out", "backchannel_logout_uri", "not_https"),
+        ("backchannel_logout_uri", "https://localhost/out", "backchannel_logout_uri", "loopback"),
         ("id_token_signed_response_alg", "none", "id_token_signed_response_alg", "not_allowed"),
         ("id_token_signed_response_alg", "HS256", "id_token_signed_response_alg", "not_allowed"),
         ("access_token_format", "JWT", "access_token_format", "not_allowed"),
