@@ -30,7 +30,6 @@ from app.operations.store.transactions import read, savepoint, transaction
 from app.operations.users import account_links
 from app.operations.users.account_links import AccountLinkRecord
 from app.operations.users.email_verification import revoke_unverified_state_elsewhere
-from app.operations.users.erased_labels import update_labels
 from app.operations.users.own_profile import can_change_profile
 from app.rules.actor import Actor
 from app.rules.errors import Conflict, Forbidden, HasDefaultText, InvalidInput
@@ -84,15 +83,13 @@ def on_email_changed(
 ) -> dict[str, int]:
     """End the user's sessions except ``keep``, revoke their grants (SS-6), and notify the old email.
 
-    A provider that manages the user still finds them by the old email, unless it changed the email itself. Rows that
-    the user created name them by the new one soon.
+    A provider that manages the user still finds them by the old email, unless it changed the email itself.
     Call it in the transaction that audits the change. Returns the counts for its event.
     """
     # The old mailbox may belong to someone else by now, and links sent there must not set the password.
     account_links.revoke_links(actor.organization_id, user_id)
     if actor.provider_id is None:
         _keep_user_name(actor.organization_id, user_id, old)
-    update_labels(get_user(actor.organization_id, user_id), old)
     ended = end_access_of_user(actor, user_id, reason="email_changed", keep=keep)
     by_themselves = actor.user_id == user_id
     notice: Notice = "email_changed" if by_themselves else "email_changed_by_administrator"

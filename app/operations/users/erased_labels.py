@@ -1,6 +1,5 @@
-"""Emails of users in the rows that they created or decided about: a new email replaces them, their id once deleted.
+"""Emails of deleted users in the rows that they created or decided about, which their id replaces.
 
-A former email is replaced when it is changed, because the audit log, which knows it, may be kept for a shorter time.
 Such rows, of clients, secrets, groups and others, say by email who it was and may be kept for years. The audit log, the
 rows of other organizations, and those of finished imports keep the email until their retention ends.
 """
@@ -16,9 +15,8 @@ from sqlalchemy import Column, ColumnElement, Table, and_, bindparam, or_, selec
 from app.extensions import db
 from app.fast_path import cache_invalidation
 from app.models.audit import AuditEvent
-from app.models.base import Base, has_key
+from app.models.base import Base
 from app.models.organization import Organization
-from app.models.user import DELETED, User
 from app.operations.directory.lookups import get_user_roles
 from app.operations.directory.snapshots import OrganizationSnapshot
 from app.operations.directory.users import UserSnapshot, find_user_by_email
@@ -29,7 +27,6 @@ from app.operations.store.rows import has_rows
 from app.operations.store.transactions import read, transaction
 from app.rules.audit.events import ACCOUNT_EVENTS
 from app.rules.directory.permissions import MEMBER
-from app.rules.identifiers import parse_public_id
 
 KIND = "erased_labels"
 BATCH = 250
@@ -57,13 +54,8 @@ _MEMBER_ACTIONS = frozenset(ACCOUNT_EVENTS) | {
 
 def erase_labels(user: UserSnapshot) -> None:
     """Queue the erasure in the transaction that deletes the user, before it deletes their roles."""
-    update_labels(user, user.email)
-
-
-def update_labels(user: UserSnapshot, former_email: str) -> None:
-    """Queue the replacement of a former email in the transaction that changes it."""
     if _has_acted_for_others(user):
-        values = {"user": user.public_id, "email": former_email}
+        values = {"user": user.public_id, "email": user.email}
         emails.enqueue_sealed(user.organization_id, KIND, values, receiver=user.public_id)
 
 
@@ -73,7 +65,7 @@ def register() -> None:
 
 
 def deliver(message: Message) -> None:
-    """Replace the user's former emails, also in a deleted organization, which may be restored.
+    """Replace the user's emails by their id, also in a deleted organization, which may be restored.
 
     Raises DeliveryUnfinished if another attempt has to go on.
     """
@@ -86,8 +78,7 @@ def deliver(message: Message) -> None:
             while keys := _find_keys(table, column, part, labels):
                 if left == 0:
                     raise DeliveryUnfinished
-                if not _replace(table, column, keys, organization.id, values["user"], labels):
-                    return
+                _replace(table, column, keys, organization.id, values["user"])
                 left -= 1
 
 
@@ -188,28 +179,13 @@ def _find_keys(
 
 @transaction
 def _replace(
-    table: Table,
-    column: str,
-    keys: Sequence[Sequence[Any]],
-    organization_id: str,
-    user_id: str,
-    labels: Collection[str],
-) -> bool:
-    """Name the user in these rows as they are called now. Return False if that is one of the labels again.
-
-    A deletion waits until this commits, and then replaces what this wrote.
-    """
-    own = has_key(User, organization_id, parse_public_id("usr", user_id))
-    user = db.session.execute(select(User.status, User.email).where(own).with_for_update()).one()
-    label = user_id if user.status == DELETED else user.email[:200]
-    if label in labels:
-        return False
+    table: Table, column: str, keys: Sequence[Sequence[Any]], organization_id: str, user_id: str
+) -> None:
     names = [f"of_{each.name}" for each in table.primary_key]
     is_row = (each == bindparam(name) for each, name in zip(table.primary_key, names, strict=True))
     db.session.execute(
-        update(table).where(*is_row).values({column: label}),
+        update(table).where(*is_row).values({column: user_id}),
         [dict(zip(names, key, strict=True)) for key in keys],
     )
     # Snapshots of clients say who registered them.
     cache_invalidation.invalidate(organization_id)
-    return True
