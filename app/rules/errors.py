@@ -79,7 +79,7 @@ class DomainError(Exception):
 
 
 class HasDefaultText(DomainError):
-    """An error of a class whose errors have the same text, or most of them."""
+    """An error with a text of its own, which another one can replace."""
 
     default_description: str
 

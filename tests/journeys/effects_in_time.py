@@ -82,7 +82,7 @@ def _idle_client(place: OrganizationProbe) -> Any:
     made = place.ask("POST", f"/organizations/{place.slug}/oauth/register", json=body).json()
     known = parse_client_id(made["client_id"])
     assert known is not None
-    _age(place, Client, timedelta(days=20), "created_at", "last_used_at", id=known[1])
+    _age(place, Client, timedelta(days=20), "created_at", "last_used_at", "updated_at", id=known[1])
     _age(place, ClientRegistration, timedelta(days=20), "idle_check_at", id=known[1])
     with _rows(place) as rows:
         # The client must not be older than the organization.

@@ -59,8 +59,8 @@ def test_id_token_claims_are_minimal_unless_chosen_and_kept_by_updates(
 def test_update_without_a_method_does_not_make_a_client_public(
     http: FlaskClient, open_to_all: OrganizationSnapshot
 ) -> None:
-    """Release 0.1 gave native apps a secret that chose no method."""
-    told = register(http, open_to_all).get_json()
+    """Earlier, native apps that chose no method got a secret."""
+    told = register(http, open_to_all, token_endpoint_auth_method="client_secret_post").get_json()
     changed = own(
         http, told, "PUT", **GOOD, client_id=told["client_id"], application_type="native"
     ).get_json()

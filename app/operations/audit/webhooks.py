@@ -59,8 +59,8 @@ from app.rules.versions import ExpectedVersion, require_version
 PREFIX = "whk"
 GONE, FAILING, BACKLOG = "gone", "failing", "backlog"
 _SLOW_AFTER = timedelta(minutes=10)
-# Several processes may send waiting events at the same moment.
-_AT_ONCE = timedelta(minutes=1)
+# Within this time, several processes may have sent events that waited together.
+_SAME_TIME = timedelta(minutes=1)
 
 
 class WebhookRecord(HasPublicId, Struct, frozen=True):
@@ -371,7 +371,7 @@ def _was_tried(row: Webhook, delivery_id: UUID, since: datetime) -> bool:
         WebhookDelivery.organization_id == row.organization_id,
         WebhookDelivery.webhook_id == row.id,
         WebhookDelivery.id != delivery_id,
-        WebhookDelivery.attempted_at.between(since, clock.now() - _AT_ONCE),
+        WebhookDelivery.attempted_at.between(since, clock.now() - _SAME_TIME),
     )
     return has_rows(sent)
 

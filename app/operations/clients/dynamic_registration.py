@@ -303,8 +303,8 @@ def _idle_deadline(row: Client) -> datetime:
     changed_at, restored_at = db.session.execute(
         select(Organization.updated_at, Organization.restored_at).where(Organization.id == organization.id)
     ).one()
-    # No client was idle by itself before it was enabled, or its organization resumed or restored. What a restored
-    # backup lacks may be its last use.
+    # It could not be used while it was disabled or its organization suspended, and a restored backup may lack its last
+    # use.
     times = (row.last_used_at or row.created_at, row.updated_at, changed_at, restored_at)
     seconds: int = organization.settings["oauth"]["dynamic_registration"]["idle_ttl_seconds"]
     return max(at for at in times if at is not None) + timedelta(seconds=seconds)

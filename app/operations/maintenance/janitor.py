@@ -394,7 +394,7 @@ def _has_leftovers() -> ColumnElement[bool]:
 
 @read
 def _find_named_tombstones(batch: int) -> list[str]:
-    """Return the organizations that a release before purged, as it may during an upgrade: it keeps names."""
+    """Return the purged organizations with a name, which a host with an earlier release leaves during an upgrade."""
     return list(db.session.scalars(select(Organization.id).where(_is_named_tombstone()).limit(batch)))
 
 

@@ -167,7 +167,9 @@ def _row() -> InstanceLimits | None:
 def _record(row: InstanceLimits | None) -> InstanceLimitsRecord:
     if row is None:
         return InstanceLimitsRecord({}, 1, None, None)
-    return InstanceLimitsRecord(row.bounds, row.version, row.updated_at, row.updated_by)
+    # Those of the next release cannot be changed here.
+    known = {path: bound for path, bound in row.bounds.items() if path in rules.BOUNDABLE}
+    return InstanceLimitsRecord(known, row.version, row.updated_at, row.updated_by)
 
 
 def _outdated_read() -> OutdatedRead:

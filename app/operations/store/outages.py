@@ -60,15 +60,17 @@ def beat() -> None:
 
 
 @read
-def unreachable_since(moment: datetime) -> timedelta:
-    """Return for how much of the time from ``moment`` until now the service was not reachable."""
+def unreachable_since(since: datetime) -> timedelta:
+    """Return for how much of the time from ``since``, a time of ``clock.now``, until now nobody reached the service."""
     now = clock.measured_now()
+    # This process may be ahead of a clock that was set back, and reports have the measured time.
+    since += now - clock.now()
     reported = _find_report()
     if reported is None:
         return timedelta()
     value, last = reported
     outages = _end_outage(_parse(value, last, now), last, now)
-    overlaps = (end - max(begin, moment) for begin, end in outages)
+    overlaps = (end - max(begin, since) for begin, end in outages)
     return sum((each for each in overlaps if each > timedelta()), timedelta())
 
 
@@ -133,15 +135,14 @@ def _end_outage(outages: tuple[Outage, ...], last: datetime, now: datetime) -> t
 
 
 def _parse(value: Any, last: datetime, now: datetime) -> tuple[Outage, ...]:
-    """Return the outages of a report, none if the database's clock was set back since: it may never have been so late.
+    """Return the outages of a report.
 
-    Otherwise, the step by which the clock went ahead before would count as an outage.
+    If the database's clock was set back since, those that would end in the future are left out: the step by which the
+    clock went ahead before is none.
     """
-    if last - now > MIN_OUTAGE:
-        return ()
-    return tuple(
-        (datetime.fromisoformat(begin), datetime.fromisoformat(end)) for begin, end in value["outages"]
-    )
+    times = ((datetime.fromisoformat(begin), datetime.fromisoformat(end)) for begin, end in value["outages"])
+    was_set_back = last - now > MIN_OUTAGE
+    return tuple((begin, end) for begin, end in times if end <= now or not was_set_back)
 
 
 def _to_json(outages: tuple[Outage, ...]) -> dict[str, Any]:

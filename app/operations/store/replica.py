@@ -119,4 +119,5 @@ def _find_trouble(engine: Engine) -> str | None:
     if reported is None:
         return "it has no heartbeat of this installation"
     lag = clock.measured_now() - reported
-    return None if lag < MAX_LAG else f"it is {lag.total_seconds():.0f} seconds behind"
+    # A heartbeat of the future is as old: the database's clock was set back, and the replica has not noticed.
+    return None if abs(lag) < MAX_LAG else f"it is {abs(lag).total_seconds():.0f} seconds behind"

@@ -67,6 +67,8 @@ _CURRENT = update(Grant).where(
 )
 # After a longer outage a repeated request counts as reuse.
 MAX_ANSWER_AGE = timedelta(days=7)
+# By how much two processes measure the database's time differently.
+_MAX_CLOCK_ERROR = timedelta(seconds=5)
 _USED: dict[str, Any] = {name: bindparam(name) for name in ("idle_expires_at", "refreshed_at")}
 # The token is used, so the one before it is not accepted again, even where this one stays.
 _KEEP = CompiledQuery(_CURRENT.values(**_USED, previous_digest=None, sealed_answer=None))
@@ -315,15 +317,17 @@ def _grant_of(
 def _earlier_answer(client: ClientSnapshot, row: Any, presented: str) -> TokenResponse | None:
     """Return the response to the first use, during the grace period and while its successor is unused.
 
-    An outage does not use up the grace period: a client whose response it lost can only retry afterwards.
+    An outage does not use up the grace period: a client whose response it lost can only retry afterwards. Raises
+    InvalidGrant for a use in the future.
     """
     if row.previous_digest is None or not hmac.compare_digest(digest(presented), row.previous_digest):
         return None
     grace = timedelta(seconds=client.organization.settings["oauth"]["refresh_token"]["reuse_grace_seconds"])
     age = clock.now() - row.rotated_at
-    # It was used while the database's clock was ahead, and nobody knows how long ago.
-    is_of_other_time = age < -grace
-    if row.sealed_answer is None or age > MAX_ANSWER_AGE or is_of_other_time:
+    if age < -_MAX_CLOCK_ERROR:
+        # It was used while the database's clock was ahead, nobody knows how long ago. That may be an honest retry.
+        raise InvalidGrant().with_cause("refresh_expired")
+    if row.sealed_answer is None or age > MAX_ANSWER_AGE:
         return None
     if age > grace and age - outages.unreachable_since(row.rotated_at) > grace:
         return None

@@ -9,7 +9,7 @@ from sqlalchemy import delete, select
 
 from app.database import ACROSS
 from app.extensions import db
-from app.models.base import is_of_user, is_same
+from app.models.base import is_of_user
 from app.models.grant import Consent
 from app.models.identity_provider import LinkedIdentity
 from app.models.user import DELETED, AppRoleAssignment, GroupMember, Invitation, RoleAssignment, User
@@ -38,6 +38,8 @@ from app.rules.mail.email_addresses import canonical_email
 from app.rules.versions import ExpectedVersion, require_version
 
 _UNMANAGED: Mapping[str, None] = dict.fromkeys(("provisioned_by", "external_id", "user_name"))
+# Rows of users that release 0.1 does not know.
+_UNKNOWN_EARLIER = (LinkedIdentity, GroupMember, AppRoleAssignment)
 
 
 class UserDeletion(Struct, frozen=True):
@@ -121,25 +123,24 @@ def erase_user(actor: Actor, user: UserSnapshot) -> UserDeletion:
 
 @transaction
 def finish_deletions(organization_id: str, limit: int) -> int:
-    """Erase what a release without identity providers left of users whom it deleted, and return how many rows.
+    """Erase what a host with release 0.1 left of users whom it deleted, and return of how many, at most ``limit``.
 
-    It may run beside this one during an upgrade, or after it. Neither the account at the provider nor the
-    ``externalId`` could be another user's. At most ``limit`` rows of either table are changed.
+    It may run beside this one during an upgrade. Neither the account at a provider nor the ``externalId`` could be
+    another user's.
     """
-    is_left = (User.organization_id == organization_id) & (User.status == DELETED)
-    is_left &= is_served_here(User.organization_id)
-    of_user = is_same(User.id, LinkedIdentity.user_id)
-    links = db.session.scalars(
-        select(LinkedIdentity.id).join(User, of_user).where(is_left).limit(limit)
-    ).all()
-    managed = select(User.id).where(is_left, User.provisioned_by.is_not(None)).limit(limit)
-    users = db.session.scalars(managed).all()
-    if links:
-        own = (LinkedIdentity.organization_id == organization_id) & LinkedIdentity.id.in_(links)
-        count_changed(delete(LinkedIdentity).where(own))
-    for user_id in users:
-        update_user_row(organization_id, user_id, **_UNMANAGED)
-    return max(len(links), len(users))
+    is_deleted = (User.organization_id == organization_id) & (User.status == DELETED)
+    is_deleted &= is_served_here(User.organization_id)
+    is_managed = User.provisioned_by.is_not(None) | User.attributes.is_not(None)
+    users = set(db.session.scalars(select(User.id).where(is_deleted, is_managed).limit(limit)))
+    for model in _UNKNOWN_EARLIER:
+        of_user = (model.organization_id == organization_id) & (model.user_id == User.id)
+        users |= set(db.session.scalars(select(User.id).join(model, of_user).where(is_deleted).limit(limit)))
+    chosen = sorted(users)[:limit]
+    for user_id in chosen:
+        for model in _UNKNOWN_EARLIER:
+            count_changed(delete(model).where(is_of_user(model, organization_id, user_id)))
+        update_user_row(organization_id, user_id, attributes=None, **_UNMANAGED)
+    return len(chosen)
 
 
 def can_delete_account(actor: Actor) -> bool:

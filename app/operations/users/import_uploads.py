@@ -139,8 +139,6 @@ def start_import(actor: Actor, import_id: str) -> ImportRecord:
     actor.require("users:write")
     require_fresh_user_sign_in(actor)
     row = get_import_row(actor, import_id)
-    if row.status == CHECKED:
-        _keep_parts(row)
     changed = count_changed(
         update(UserImport)
         .where(has_key(UserImport, row.organization_id, row.id), UserImport.status == CHECKED)
@@ -158,6 +156,7 @@ def start_import(actor: Actor, import_id: str) -> ImportRecord:
         raise Conflict(
             "Only an import that was checked and not started yet can be started.", code="not_checked"
         )
+    _keep_parts(row)
     remove_refusals(row.organization_id, row.id)
     record_import_event(actor, "user_import.started", row.id, _described(row))
     on_commit(import_ready.set)

@@ -201,8 +201,8 @@ def _method(
     if wanted is None:
         keys = "jwks" in given or "jwks_uri" in given
         order = (BASIC, POST, PRIVATE_KEY_JWT, NONE) if keys else (BASIC, POST, NONE)
-        has_secret = before is not None and before.any_secret_method
-        if given.get("application_type") == NATIVE and not has_secret:
+        is_confidential = before is not None and before.token_endpoint_auth_method != NONE
+        if given.get("application_type") == NATIVE and not is_confidential:
             # With a secret it would be a web client, whose loopback port cannot vary (RFC 8252 section 7.3).
             order = (NONE, *order)
         wanted = next((name for name in order if name in offer.auth_methods), order[0])

@@ -35,8 +35,13 @@ class Later:
 
     def days(self, number: float) -> list[str]:
         """Move the clock this many days after the start and run the hourly rotation."""
-        self._patch.setattr(clock, "now", lambda: self.begun + timedelta(days=number))
+        self.move(number)
         return rotate_due_keys(SYSTEM)
+
+    def move(self, number: float) -> None:
+        """Move the clock this many days after the start."""
+        for name in ("now", "measured_now"):
+            self._patch.setattr(clock, name, lambda: self.begun + timedelta(days=number))
 
 
 @pytest.fixture
@@ -114,7 +119,7 @@ def test_janitor_that_fails_keeps_no_key_from_rotating(
         raise OverflowError
 
     monkeypatch.setattr(background, "purge_expired", fail)
-    monkeypatch.setattr(clock, "now", lambda: later.begun + timedelta(days=100))
+    later.move(100)
     background._purge_and_rotate(app, "tests", 0)
     assert later.days(100.5) == [], "the rotation of this hour was done"
 

@@ -260,7 +260,11 @@ def test_audit_events_are_deleted_after_the_organizations_retention(context: Fla
     ).all()
     assert kept == [long.id]
     lease = select(Lease.expires_at).where(Lease.name == janitor.AUDIT_LEASE)
-    assert db.session.scalars(lease).one() - clock.now() > timedelta(hours=23)
+    checked_until = db.session.scalars(lease).one()
+    assert checked_until - clock.now() > timedelta(hours=23)
+    db.session.rollback()
+    purge_expired(SYSTEM, pause=0)
+    assert db.session.scalars(lease).one() == checked_until, "once a day"
 
 
 def test_purge_requires_the_permission(context: Flask) -> None:
@@ -287,6 +291,19 @@ def test_janitor_stops_after_losing_the_lease(context: Flask, make: Factory, dat
     assert database.count("attempts") == 400
     # The lease is the other's still.
     assert purge_expired(SYSTEM, pause=0) is None
+
+
+def test_process_that_is_ahead_holds_its_lease_no_longer(
+    context: Flask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not go back with the database's clock, and others do."""
+    with monkeypatch.context() as patch:
+        ahead = clock.now() + timedelta(hours=1)
+        patch.setattr(clock, "now", lambda: ahead)
+        assert leases.acquire("job", "ahead", 60)
+    assert not leases.acquire("job", "next", 60)
+    write(update(Lease).values(expires_at=clock.now() - timedelta(seconds=1)))
+    assert leases.acquire("job", "next", 60)
 
 
 def test_expired_lease_is_taken_over(context: Flask) -> None:

@@ -17,7 +17,7 @@ from app.extensions import db
 from app.models.audit import OutboxMessage
 from app.operations.maintenance import dispatcher
 from app.operations.store import clock, outbox
-from app.operations.store.outbox import DeliveryPaused, DeliveryRejected, Message
+from app.operations.store.outbox import DeliveryPaused, DeliveryRejected, DeliveryUnfinished, Message
 from app.operations.store.outgoing_http import OutgoingRequestFailed
 from app.operations.store.transactions import transaction
 from tests.factories import Factory
@@ -349,6 +349,22 @@ def test_messages_are_given_up_after_a_day(
     )
     assert (action, target) == ("delivery.given_up", "dead")
     assert '"messages":2' in after
+
+
+def test_unfinished_work_goes_on_at_once_and_is_not_given_up(
+    make: Factory, receivers: Receivers, rows: Rows
+) -> None:
+    parts = iter((True, True, False))
+
+    def work() -> None:
+        move(expires_at=clock.now() + timedelta(milliseconds=1))
+        if next(parts):
+            raise DeliveryUnfinished
+
+    receivers.answers["long"] = work
+    put(make.organization().id, "long")
+    assert deliver_due() == 3
+    assert [outcome for *_, outcome in rows()] == ["delivered"]
 
 
 def test_unknown_kind_waits_for_newer_workers(make: Factory, receivers: Receivers, rows: Rows) -> None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import event, select, update
+from sqlalchemy import event, func, select, update
 
 from app.extensions import db
 from app.models.user import RoleAssignment, User, UserImport, UserImportPart
@@ -146,8 +146,10 @@ def test_dry_run_predicts_the_import(make: Any) -> None:
     with pytest.raises(Conflict, match="expired"):
         import_uploads.start_import(actor, checked.public_id)
     assert list(reasons(actor, checked)) == [302]
-    expire_parts(timedelta(days=1))
+    expire_parts(timedelta(minutes=1))
     import_uploads.start_import(actor, checked.public_id)
+    until = db.session.scalars(select(func.min(UserImportPart.expires_at))).one()
+    assert until - clock.now() > timedelta(days=1), "they are kept for the import"
     with pytest.raises(Conflict):
         import_uploads.start_import(actor, checked.public_id)
     ended = import_runner.run_import(actor, checked.public_id)
