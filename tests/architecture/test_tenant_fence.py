@@ -53,6 +53,7 @@ MEANT_FOR_ALL = {
     "app/operations/tokens/cutoffs.py",
     "app/operations/clients/rotations.py",
     "app/operations/clients/dynamic_registration.py",
+    "app/operations/clients/scopes.py",
     "app/operations/grants/key_rotation.py",
     "app/operations/maintenance/instance_overview.py",
     "app/operations/maintenance/batches.py",

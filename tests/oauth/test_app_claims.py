@@ -6,8 +6,12 @@ from typing import Any
 
 import pytest
 from flask import Flask
+from sqlalchemy import delete, update
 
+from app.extensions import db
+from app.models.client import Scope
 from app.operations.clients.clients import register_client, update_client
+from app.operations.clients.resources import define_resource
 from app.operations.organizations.settings import update_settings
 from app.operations.users.app_roles import assign_app_role, list_app_role_assignments, remove_app_role
 from app.operations.users.groups import add_member, create_group
@@ -79,6 +83,20 @@ def test_scopes_release_groups_and_roles_in_every_target(
     """RFC 9068 section 2.2.3.1."""
     for target, claims in received(app_flow, scope).items():
         assert {name: claims[name] for name in ("groups", "roles") if name in claims} == expected, target
+
+
+def test_scope_that_belongs_to_an_api_releases_no_groups(app_flow: Flow) -> None:
+    """Release 0.1 did not reserve the name, and users allowed what the API says about the scope."""
+    with app_flow.app.app_context():
+        actor = app_flow.make.actor(app_flow.organization)
+        db.session.execute(delete(Scope).where(Scope.name == "groups"))
+        db.session.commit()
+        api = {"identifier": "https://teams.example", "name": "Teams", "scopes": [{"name": "teams"}]}
+        define_resource(actor, api)
+        db.session.execute(update(Scope).where(Scope.name == "teams").values(name="groups"))
+        db.session.commit()
+    for target, claims in received(app_flow, "openid groups roles").items():
+        assert "groups" not in claims and claims["roles"] == ["editor", "reader"], target
 
 
 def test_roles_are_those_in_the_client_of_the_token(app_flow: Flow) -> None:

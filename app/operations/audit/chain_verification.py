@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from msgspec import Struct, field
-from sqlalchemy import select
+from sqlalchemy import Select, select
 
 from app.config import current
 from app.extensions import db
@@ -26,6 +26,7 @@ from app.operations.audit.chain import (
     select_unsealed,
     serialize_row,
 )
+from app.operations.store import clock
 from app.operations.store.checkpoints import find_epoch, write_private_file
 from app.operations.store.rows import count_rows, iterate_rows
 from app.operations.store.transactions import read
@@ -75,41 +76,76 @@ class ChainVerification(Struct):
         return not self.problems
 
 
+class _SeenHead(Struct, frozen=True):
+    """The head of a chain that this host has seen last; ``at`` is when, None if an earlier release wrote it."""
+
+    length: int
+    mac: bytes
+    epoch: str | None
+    at: datetime | None
+
+
 def remember_heads(heads: Collection[ChainHead]) -> None:
     """Write each head into a file of the instance folder, so that this host recognizes a chain that was put back."""
     epoch = _current_epoch() if heads else None
+    at = clock.now().isoformat()
     for head in heads:
-        document = {"epoch": epoch, "length": head.length, "mac": head.mac.hex()}
+        document = {"epoch": epoch, "length": head.length, "mac": head.mac.hex(), "at": at}
         write_private_file(_head_file(head.organization_id), document, durable=False)
 
 
-def _read_head(organization_id: str) -> tuple[int, bytes, str | None] | None:
-    """Return length, MAC and epoch of the head that this host has seen last, or None."""
+def _read_head(organization_id: str) -> _SeenHead | None:
     try:
         seen = json.loads(_head_file(organization_id).read_text())
-        return int(seen["length"]), bytes.fromhex(seen["mac"]), seen["epoch"]
-    except (OSError, ValueError, KeyError, TypeError):
+        at = seen.get("at")
+        return _SeenHead(
+            int(seen["length"]),
+            bytes.fromhex(seen["mac"]),
+            seen["epoch"],
+            None if at is None else datetime.fromisoformat(at),
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
-def _find_rollback(
-    organization_id: str, chain: Any, seen: tuple[int, bytes, str | None] | None
-) -> list[ChainProblem]:
+def _find_rollback(organization_id: str, chain: Any, seen: _SeenHead | None) -> list[ChainProblem]:
     """Return the problem that the chain does not contain the head that this host has seen last, if it does not.
 
-    A head from before a restore of a backup is ignored: ``maintenance restore`` begins a new epoch.
+    A head from before a restore of a backup is ignored: ``maintenance restore`` begins a new epoch. So is one from
+    before the organization was purged and imported again.
     """
     if seen is None:
         return []
-    length, mac, epoch = seen
     current_epoch = _current_epoch()
-    if current_epoch is not None and epoch != current_epoch:
+    if current_epoch is not None and seen.epoch != current_epoch:
         return []
-    if chain is not None and (
-        length < chain.removed or (length <= chain.length and _mac_at(chain, length) == mac)
-    ):
-        return []
-    return [] if chain is None and _is_purged(organization_id) else [ChainProblem("rolled_back", length)]
+    if chain is None:
+        is_expected = _is_purged(organization_id)
+    else:
+        is_expected = _contains(chain, seen) or _was_imported_since(chain, seen.at)
+    return [] if is_expected else [ChainProblem("rolled_back", seen.length)]
+
+
+def _contains(chain: Any, seen: _SeenHead) -> bool:
+    return seen.length < chain.removed or (
+        seen.length <= chain.length and _mac_at(chain, seen.length) == seen.mac
+    )
+
+
+@read
+def _was_imported_since(chain: Any, at: datetime | None) -> bool:
+    """Return whether the chain has an event of an import after this time, which only the service can have sealed."""
+    if at is None:
+        return False
+    imports = _linked_events(chain.organization_id).where(
+        AuditEvent.action == "organization.imported", AuditEvent.at > at, AuditLink.position <= chain.length
+    )
+    row = db.session.execute(imports.order_by(AuditLink.position.desc()).limit(1)).first()
+    if row is None:
+        return False
+    key = chain_key(chain.organization_id)
+    before = _mac_at(chain, row.position - 1)
+    return bool(link_mac(key, before, row.position, serialize_row(row)) == row.mac)
 
 
 def _head_file(organization_id: str) -> Path:
@@ -200,17 +236,23 @@ def _check_links(
 
 def _links(organization_id: str, after: int, last: int) -> Iterator[Any]:
     """Yield the links after one position up to another, each with the columns of its event."""
+    link = AuditLink.__table__.c
+    return iterate_rows(
+        _linked_events(organization_id).where(link.position <= last), link.position, after=after
+    )
+
+
+def _linked_events(organization_id: str) -> Select[Any]:
     event, link = AuditEvent.__table__.c, AuditLink.__table__.c
     others = [column for column in event if column.name not in {"organization_id", "id"}]
-    statement = (
+    return (
         select(link.organization_id, link.id, link.position, link.mac, *others)
         .select_from(AuditLink.__table__)
         .outerjoin(
             AuditEvent.__table__, (event.organization_id == link.organization_id) & (event.id == link.id)
         )
-        .where(link.organization_id == organization_id, link.position <= last)
+        .where(link.organization_id == organization_id)
     )
-    return iterate_rows(statement, link.position, after=after)
 
 
 @read

@@ -11,21 +11,31 @@ from msgspec.structs import replace
 from sqlalchemy import ColumnElement, Select, bindparam, func, literal, or_, select, true, update
 from sqlalchemy.exc import IntegrityError
 
+from app.database import ACROSS
 from app.database_errors import is_duplicate_key
 from app.extensions import db
 from app.fast_path import cache_invalidation
 from app.fast_path.compiled_query import ListQuery
 from app.models.base import is_same
 from app.models.client import Resource, Scope
+from app.models.organization import Organization
+from app.operations.directory.lookups import is_served_here
 from app.operations.store import audit, clock
 from app.operations.store.rows import Page, PageRequest, Updated, count_rows, make_record, read_page
-from app.operations.store.transactions import OutdatedRead, count_changed, read, transaction
+from app.operations.store.transactions import (
+    OutdatedRead,
+    count_changed,
+    read,
+    transaction,
+    transaction_part,
+)
 from app.rules.actor import Actor
 from app.rules.clients.resource_fields import ScopeText
 from app.rules.clients.resource_indicators import LISTED
 from app.rules.errors import Busy, Conflict, NotFound
 from app.rules.identifiers import new_id, public_id
 from app.rules.languages.translation import lazy_gettext
+from app.rules.scopes import GROUPS, ROLES
 from app.rules.shapes import parse_shape
 from app.rules.versions import ExpectedVersion, require_version
 
@@ -217,21 +227,40 @@ def enforce_scope_limit(organization_id: str, new: int) -> None:
         )
 
 
+@transaction_part
 def seed_identity_scopes(organization_id: str) -> None:
-    """Add the scopes of OpenID Connect to a new organization, in the transaction that creates it."""
-    now = clock.now()
+    """Add the scopes of every organization that this one does not have."""
+    existing = select(Scope.name).where(
+        Scope.organization_id == organization_id, Scope.name.in_(list(IDENTITY_SCOPES))
+    )
+    known, now = set(db.session.scalars(existing)), clock.now()
     for name, (title, description) in IDENTITY_SCOPES.items():
-        db.session.add(
-            Scope(
-                organization_id=organization_id,
-                id=new_id(),
-                name=name,
-                title=title,
-                description=description,
-                is_identity=True,
-                created_at=now,
+        if name not in known:
+            db.session.add(
+                Scope(
+                    organization_id=organization_id,
+                    id=new_id(),
+                    name=name,
+                    title=title,
+                    description=description,
+                    is_identity=True,
+                    created_at=now,
+                )
             )
-        )
+    # The discovery document lists them.
+    cache_invalidation.invalidate(organization_id)
+
+
+@read
+def find_without_identity_scopes(limit: int) -> list[str]:
+    """Return organizations without ``groups`` or ``roles``.
+
+    A host of release 0.1 has created them during an upgrade, or they had a scope of this name, which they have deleted.
+    """
+    has = (Scope.organization_id == Organization.id) & Scope.name.in_([GROUPS, ROLES])
+    count = select(func.count()).select_from(Scope).where(has).scalar_subquery()
+    found = select(Organization.id).where(is_served_here(Organization.id), count < 2)
+    return list(db.session.scalars(found.limit(limit).execution_options(**ACROSS)))
 
 
 def _select_scopes(actor: Actor) -> Select[Scope, str]:

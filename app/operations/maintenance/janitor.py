@@ -51,6 +51,7 @@ from app.operations.clients.dynamic_registration import (
     find_clients_to_check,
     postpone_idle_check,
 )
+from app.operations.clients.scopes import find_without_identity_scopes, seed_identity_scopes
 from app.operations.directory.lookups import current_limits, get_root_organization, is_served_here
 from app.operations.maintenance.batches import delete_by_key, delete_first
 from app.operations.maintenance.purge_rules import (
@@ -183,8 +184,7 @@ def _work(actor: Actor, renew: Renew, batch: int) -> Iterator[tuple[str, int]]:
         for organization_id, settings in _iterate_settings():
             with contained("the deletion of old audit events", organization_id):
                 yield from _delete_old_records(organization_id, settings, bounds, renew, batch)
-        for organization_id in _find_named_tombstones(batch):
-            _mark_leftovers(organization_id)
+        _complete_upgrade(batch)
         leases.renew(AUDIT_LEASE, checker, AUDIT_LEASE_SECONDS)
     for rule in due:
         with contained("the deletion of expired rows", rule.table.name):
@@ -396,6 +396,15 @@ def _has_leftovers() -> ColumnElement[bool]:
 def _find_named_tombstones(batch: int) -> list[str]:
     """Return the purged organizations with a name, which a host with an earlier release leaves during an upgrade."""
     return list(db.session.scalars(select(Organization.id).where(_is_named_tombstone()).limit(batch)))
+
+
+def _complete_upgrade(batch: int) -> None:
+    """Complete what hosts of a release before did during an upgrade."""
+    for organization_id in _find_named_tombstones(batch):
+        _mark_leftovers(organization_id)
+    for organization_id in find_without_identity_scopes(batch):
+        with contained("the scopes of an organization", organization_id):
+            seed_identity_scopes(organization_id)
 
 
 @transaction

@@ -225,7 +225,10 @@ def import_organization(
 def read_organization(record: Any) -> dict[str, Any]:
     organization = record.get("organization") if isinstance(record, dict) else None
     if not isinstance(organization, dict) or set(organization) != {*COLUMNS, "data_key"}:
-        raise UnreadableArchive("The file was made by an unsupported release.")
+        raise UnreadableArchive(
+            "The file was made by a release whose files this one cannot import. Import it with that release, upgrade, "
+            "and export the organization again."
+        )
     with reject_malformed():
         values = read_values(
             [organization[name] for name in COLUMNS], COLUMNS, Base.metadata.tables["organizations"]

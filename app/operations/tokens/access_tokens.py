@@ -14,11 +14,11 @@ from app.config import current
 from app.fast_path.compiled_query import CompiledQuery, insert_into
 from app.models.token import AccessToken
 from app.operations.clients.resources import get_catalog
-from app.operations.directory.app_claims import load_app_claims
 from app.operations.directory.snapshots import ClientSnapshot, OrganizationSnapshot
 from app.operations.grants import signing_keys
 from app.operations.store import keyring
 from app.operations.tokens import status_lists
+from app.operations.tokens.app_claims import load_app_claims
 from app.rules import jws
 from app.rules.authorization.authorization_request import AuthorizationParameters
 from app.rules.authorization.consents import requires_user_consent

@@ -11,13 +11,13 @@ from uuid import UUID
 
 from msgspec import Struct, field
 
-from app.operations.directory.app_claims import load_app_claims
 from app.operations.directory.snapshots import ClientSnapshot
 from app.operations.directory.users import get_user
 from app.operations.grants import signing_keys
 from app.operations.grants.grants import TokenSnapshot
 from app.operations.store import keyring
 from app.operations.tokens import tokens
+from app.operations.tokens.app_claims import load_app_claims
 from app.rules.authorization.authorization_request import USERINFO, requested_names, restrict_to_scopes
 from app.rules.clients.client_coherence import signing_algorithm_for
 from app.rules.clients.redirect_uris import PAIRWISE, find_sector

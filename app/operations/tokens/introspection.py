@@ -17,7 +17,6 @@ from app.models.base import has_key, is_same
 from app.models.grant import Consent, Grant
 from app.models.user import User
 from app.operations.clients.resources import get_resource
-from app.operations.directory.app_claims import load_app_claims
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.directory.snapshots import ClientSnapshot
 from app.operations.grants import signing_keys
@@ -26,6 +25,7 @@ from app.operations.store import clock, keyring
 from app.operations.store.transactions import read
 from app.operations.tokens import refresh_tokens, tokens
 from app.operations.tokens.access_tokens import management_audience, remaining_scopes
+from app.operations.tokens.app_claims import load_app_claims
 from app.operations.tokens.id_tokens import subject_of
 from app.rules.actor import Actor
 from app.rules.clients import dpop

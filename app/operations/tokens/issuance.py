@@ -6,7 +6,6 @@ from typing import Any
 
 from msgspec import Struct
 
-from app.operations.directory.app_claims import load_app_claims
 from app.operations.directory.snapshots import AuthenticatedClient, ClientSnapshot
 from app.operations.directory.users import get_user
 from app.operations.grants import grants, signing_keys
@@ -15,6 +14,7 @@ from app.operations.store import clock
 from app.operations.store.transactions import current_unit_of_work
 from app.operations.tokens import access_tokens, id_tokens, status_lists
 from app.operations.tokens.access_tokens import PreparedAccessToken, TokenResponse
+from app.operations.tokens.app_claims import load_app_claims
 from app.operations.tokens.id_tokens import subject_of
 from app.operations.tokens.status_lists import INSERT_ENTRY
 from app.rules.actor import Actor

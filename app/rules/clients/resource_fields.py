@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from msgspec import Struct
@@ -20,7 +20,7 @@ from app.rules.clients.resource_indicators import (
     is_service_url,
 )
 from app.rules.directory.permissions import ALL_PERMISSIONS
-from app.rules.fields import FieldProblem, ValidationErrors
+from app.rules.fields import ValidationErrors
 from app.rules.languages.translation import lazy_gettext
 from app.rules.scopes import IDENTITY_SCOPES, MAX_SCOPE_LENGTH
 from app.rules.shapes import (
@@ -61,13 +61,7 @@ def missing_title_warning(name: str) -> str:
     return f'The scope "{name}" has no title. The consent page shows its name instead.'
 
 
-def _scope_name_problem(name: str) -> FieldProblem | None:
-    if name in ALL_PERMISSIONS or name in IDENTITY_SCOPES:
-        return FieldProblem("reserved", "This scope is reserved for the service.")
-    return scope_problem(name)
-
-
-_ScopeName = Annotated[str, Rule(_scope_name_problem, (("minLength", 1), ("maxLength", MAX_SCOPE_LENGTH)))]
+_ScopeName = Annotated[str, Rule(scope_problem, (("minLength", 1), ("maxLength", MAX_SCOPE_LENGTH)))]
 
 
 class ResourceScope(Shape):
@@ -184,7 +178,7 @@ def complete(sent: Mapping[str, Any], base_url: str, *, allow_unstored: bool = F
     """
     errors = ValidationErrors()
     check_shape(errors, NewResource, sent, synonyms=_SYNONYMS, read_only=READ_ONLY, required=_REQUIRED)
-    return _checked(errors, {}, sent, base_url, allow_unstored=allow_unstored)
+    return _checked(errors, None, sent, base_url, allow_unstored=allow_unstored)
 
 
 def change(
@@ -193,18 +187,17 @@ def change(
     """Return the fields after a change: fields in ``sent`` are replaced, and ``null`` restores the default.
 
     The identifier can't change: it is in tokens and in the configuration of APIs. ``allow_unstored`` is whether the
-    organization lets resources keep their tokens unstored; one that already does can keep it. Raises InvalidInput with
-    every invalid field.
+    organization lets resources keep their tokens unstored; one that already does can keep it. So can one of an earlier
+    release its scopes whose names are reserved since. Raises InvalidInput with every invalid field.
     """
     errors = ValidationErrors()
     if sent.get("identifier", current.identifier) != current.identifier:
         message = "The identifier can't be changed. Create another API instead."
         errors.add("identifier", "immutable", message)
     check_shape(errors, ResourceChange, sent, synonyms=_SYNONYMS, read_only=READ_ONLY, required=_REQUIRED)
-    unchanged = {name: getattr(current, name) for name in FIELDS if name not in sent or name == "identifier"}
     changes = {name: value for name, value in sent.items() if name != "identifier"}
     allowed = allow_unstored or current.access_token_storage == sent.get("access_token_storage")
-    return _checked(errors, unchanged, changes, base_url, allow_unstored=allowed)
+    return _checked(errors, current, changes, base_url, allow_unstored=allowed)
 
 
 def changed_fields(before: ResourceFields, after: ResourceFields) -> list[str]:
@@ -218,19 +211,22 @@ def _compared(fields: ResourceFields, name: str) -> Any:
 
 def _checked(
     errors: ValidationErrors,
-    unchanged: Mapping[str, Any],
+    current: ResourceFields | None,
     sent: Mapping[str, Any],
     base_url: str,
     *,
     allow_unstored: bool,
 ) -> ResourceFields:
+    unchanged = (
+        {} if current is None else {name: getattr(current, name) for name in FIELDS if name not in sent}
+    )
     given = {name: value for name, value in sent.items() if name in FIELDS and value is not None}
     identifier = given.get("identifier")
     if isinstance(identifier, str) and is_service_url(identifier, base_url):
         message = "This URL belongs to this service. Enter the identifier of another API."
         errors.add("identifier", "own_resource", message)
     if "scopes" in given:
-        given["scopes"] = _scopes(errors, given["scopes"])
+        given["scopes"] = _scopes(errors, given["scopes"], () if current is None else current.scopes)
     merged = {**unchanged, **given}
     if not errors.has_error("access_token_ttl_seconds"):
         _check_jwt_lifetime(errors, merged)
@@ -271,7 +267,8 @@ def _check_storage(errors: ValidationErrors, merged: Mapping[str, Any], *, is_al
         errors.add("access_token_ttl_seconds", "out_of_range", message)
 
 
-def _scopes(errors: ValidationErrors, sent: Any) -> tuple[ScopeWords, ...]:
+def _scopes(errors: ValidationErrors, sent: Any, current: Sequence[ScopeWords]) -> tuple[ScopeWords, ...]:
+    reserved = {*ALL_PERMISSIONS, *IDENTITY_SCOPES}.difference(scope.name for scope in current)
     found: dict[str, ScopeWords] = {}
     for position, entry in enumerate(sent if isinstance(sent, (list, tuple)) else ()):
         name = entry.get("name") if isinstance(entry, dict) else None
@@ -279,5 +276,7 @@ def _scopes(errors: ValidationErrors, sent: Any) -> tuple[ScopeWords, ...]:
             continue
         if name in found:
             errors.add(f"scopes[{position}].name", "duplicate", "Duplicate entry.")
+        if name in reserved:
+            errors.add(f"scopes[{position}].name", "reserved", "This scope is reserved for the service.")
         found[name] = ScopeWords(name, entry.get("title"), entry.get("description"))
     return tuple(found.values())

@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 from flask import Flask
+from sqlalchemy import delete, update
 
+from app.extensions import db
+from app.models.client import Scope
 from app.operations.audit.audit_events import list_audit_events
 from app.operations.clients import clients, resource_scopes, resources, scopes
 from app.operations.clients.resource_scopes import ScopesInUse, delete_scope
@@ -118,6 +121,20 @@ def test_invalid_field_is_named(
         database, InvalidInput, lambda: resources.define_resource(admin, {**GOOD, **changes})
     )
     assert (error.errors[0].field, error.errors[0].code) == (field, code)
+
+
+def test_scope_of_an_earlier_release_whose_name_is_reserved_since_can_stay(admin: Actor) -> None:
+    """Forms send all scopes, so nothing of the API could be changed."""
+    made = resources.define_resource(admin, GOOD)
+    db.session.execute(delete(Scope).where(Scope.name == "groups"))
+    db.session.execute(update(Scope).where(Scope.name == "orders:write").values(name="groups"))
+    db.session.commit()
+    sent = [*GOOD["scopes"][:1], {"name": "groups", "title": "See teams"}]
+    updated = resources.update_resource(admin, made.public_id, {"name": "Shop", "scopes": sent}).record
+    assert (updated.name, [scope.name for scope in updated.scopes]) == ("Shop", ["groups", "orders:read"])
+    with pytest.raises(InvalidInput) as refusal:
+        resources.update_resource(admin, made.public_id, {"scopes": [*sent, {"name": "roles"}]})
+    assert [error.field for error in refusal.value.errors] == ["scopes[2].name"]
 
 
 def test_identifier_is_unique_per_organization(admin: Actor, make: Factory, database: Database) -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from flask import Flask
-from sqlalchemy import Table, func, select, update
+from sqlalchemy import Table, delete, func, select, update
 
 from app.extensions import db
 from app.models.audit import AuditEvent
-from app.models.client import Client
+from app.models.client import Client, Scope
 from app.models.organization import PURGED, Organization
 from app.operations.audit.chain import seal_pending_events
 from app.operations.clients.clients import delete_client
@@ -85,6 +85,20 @@ def test_purge_by_the_release_before_is_completed(context: Flask, make: Factory)
     assert (purge_expired(SYSTEM, pause=0) or {})["users"] == 1
     row = db.session.scalars(select(Organization).where(Organization.id == doomed.id)).one()
     assert (row.status, row.name, row.created_by, row.purge_at) == ("purged", "", None, None)
+
+
+def test_organization_that_an_old_host_created_gets_the_scopes_of_groups_and_roles(
+    context: Flask, make: Factory
+) -> None:
+    """During an upgrade release 0.1 creates it without them, or it had a scope of this name."""
+    acme = make.organization()
+    with_texts = select(Scope.title).where(Scope.organization_id == acme.id).order_by(Scope.name)
+    before = db.session.scalars(with_texts).all()
+    write(delete(Scope).where(Scope.name == "roles"))
+    write(update(Scope).where(Scope.name == "groups").values(title="Ours"))
+    purge_expired(SYSTEM, pause=0)
+    after = db.session.scalars(with_texts).all()
+    assert after == [{"See your groups": "Ours"}.get(title, title) for title in before]
 
 
 def test_late_row_does_not_prevent_the_purge(

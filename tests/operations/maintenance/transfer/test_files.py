@@ -294,6 +294,10 @@ def test_file_of_a_release_without_a_pkce_policy_keeps_requiring_pkce(
     brought_in(there, written([organization, *rest]))
     with there.app_context():
         assert lookups.get_organization_by_slug("acme").settings["oauth"]["pkce"] == "required"
+    # As of release 0.1, in which clients need no access to APIs: they would have none here.
+    del organization["organization"]["restored_at"]
+    with pytest.raises(UnreadableArchive, match="Import it with that release, upgrade"):
+        brought_in(there, written([organization, *rest]))
 
 
 def test_all_times_of_an_organization_are_exported(

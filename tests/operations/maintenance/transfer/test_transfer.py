@@ -13,7 +13,8 @@ from app.extensions import db
 from app.models.audit import Lease
 from app.models.organization import PURGED, Organization
 from app.operations.audit.audit_events import list_audit_events
-from app.operations.audit.chain_verification import verify_audit_log
+from app.operations.audit.chain import ChainHead, find_chain, seal_all_events
+from app.operations.audit.chain_verification import remember_heads, verify_audit_log
 from app.operations.clients.credentials import list_credentials, reveal_credential
 from app.operations.directory import lookups
 from app.operations.maintenance import janitor, move, receive, transfer
@@ -211,7 +212,13 @@ def test_import_never_replaces_an_existing_organization(moved: Moved, app: Flask
 
 
 def test_purged_organization_can_be_imported(moved: Moved, app: Flask, database: Database) -> None:
+    """Its log is not that of before the purge, whose end this host has seen."""
+    auditor = Actor.system(moved.organization.id, "tests")
     with app.app_context():
+        organizations.update_organization(operator(), "acme", {"status": "suspended"})
+        seal_all_events(auditor, auditor.organization_id)
+        seen = find_chain(auditor.organization_id)
+        remember_heads([ChainHead(auditor.organization_id, seen.length, seen.head)])
         organizations.delete_organization(operator(), "acme")
         database.query("UPDATE organizations SET purge_at = '2020-01-01' WHERE purge_at IS NOT NULL")
         janitor.purge_expired(operator(), pause=0)
@@ -220,7 +227,10 @@ def test_purged_organization_can_be_imported(moved: Moved, app: Flask, database:
     brought_in(app, moved.file)
     with app.app_context():
         assert isinstance(sign_in(moved.organization.id, moved.user.email, PASSWORD), SignedIn)
-        assert not verify_audit_log(Actor.system(moved.organization.id, "tests")).problems
+        assert not verify_audit_log(auditor).problems
+        # Once the host has seen the end of the imported log, that one must be there, too.
+        remember_heads([ChainHead(auditor.organization_id, seen.length + 9, seen.head)])
+        assert [problem.kind for problem in verify_audit_log(auditor).problems] == ["rolled_back"]
 
 
 def test_import_with_taken_slug_is_rejected(moved: Moved, elsewhere: tuple[Flask, Database]) -> None:

@@ -14,6 +14,7 @@ from sqlalchemy import bindparam, select, union
 from app.fast_path.compiled_query import CompiledQuery
 from app.models.base import is_same
 from app.models.user import AppRoleAssignment, Group, GroupMember
+from app.operations.clients.resources import get_catalog
 from app.operations.directory.snapshots import ClientSnapshot
 from app.operations.directory.users import UserSnapshot, get_user
 from app.rules.clients.app_claims import (
@@ -64,7 +65,7 @@ def load_app_claims(
     if user_id is None:
         return {}
     attributes = attributes_of(client.organization.settings) if client.document.get("claim_mappings") else ()
-    sources = sources_of_claims(client.document, attributes, scopes, target)
+    sources = sources_of_claims(client.document, attributes, _own_scopes(client, scopes), target)
     if not sources:
         return {}
     used = set(sources.values())
@@ -76,6 +77,16 @@ def load_app_claims(
         values |= claims_for(user.claims, (), used)
     claims = {name: values[source] for name, source in sources.items() if source in values}
     return nest_claims(within_size(claims) if target in (ID_TOKEN, ACCESS_TOKEN) else claims)
+
+
+def _own_scopes(client: ClientSnapshot, scopes: Collection[str]) -> Collection[str]:
+    """Return the scopes without those named ``groups`` and ``roles`` that belong to an API of an earlier release.
+
+    Users allowed what the API says about them, which is something else.
+    """
+    named = {GROUPS, ROLES}.intersection(scopes)
+    foreign = named.intersection(get_catalog(client.organization.id).owners) if named else named
+    return [scope for scope in scopes if scope not in foreign] if foreign else scopes
 
 
 def _read_list(client: ClientSnapshot, user_id: UUID, source: str) -> Any:
