@@ -79,7 +79,7 @@ class DomainError(Exception):
 
 
 class HasDefaultText(DomainError):
-    """An error with a text of its own, which another one can replace."""
+    """An error whose class has a description, which the caller can replace."""
 
     default_description: str
 

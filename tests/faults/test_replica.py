@@ -152,6 +152,11 @@ def test_replica_that_lags_is_not_used_until_it_has_caught_up(
     monkeypatch.setattr(clock, "now", lambda: ahead)
     monkeypatch.setattr(replica, "replica", replica.Replica())
     assert is_replica_used(actor)
+    # Its last heartbeat is from before the clock was set back.
+    earlier = clock.measured_now() - timedelta(hours=1)
+    monkeypatch.setattr(clock, "measured_now", lambda: earlier)
+    monkeypatch.setattr(replica, "replica", replica.Replica())
+    assert not is_replica_used(actor)
 
 
 def test_replica_that_is_away_costs_no_answer(actor: Actor, servers: tuple[Logged, Logged]) -> None:

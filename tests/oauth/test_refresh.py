@@ -321,6 +321,16 @@ def test_token_that_was_used_while_the_clock_was_ahead_is_not_accepted(
     assert flow.refresh(second["refresh_token"]).status_code == 200
 
 
+def test_process_that_is_ahead_counts_outages(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not go back with the database's clock, and reports have the measured time."""
+    beat(flow.app, 110, 5)
+    with flow.app.app_context():
+        ahead = clock.now() + timedelta(hours=1)
+        monkeypatch.setattr(clock, "now", lambda: ahead)
+        away = outages.unreachable_since(ahead - timedelta(seconds=120))
+    assert timedelta(seconds=95) < away < timedelta(seconds=115)
+
+
 @pytest.mark.parametrize(("lost", "reports", "is_repeated"), LOST_ANSWERS.values(), ids=LOST_ANSWERS.keys())
 def test_grace_period_counts_only_while_the_service_is_reachable(
     flow: Flow, database: Database, lost: float, reports: tuple[float, ...], is_repeated: bool

@@ -324,6 +324,7 @@ def test_what_the_release_before_left_of_a_deleted_user_is_erased(directory: Dir
     user = user_of(directory, created)
     directory.send("DELETE", f"/Users/{created['id']}", status=204)
     left = {name: getattr(user, name) for name in ("provisioned_by", "external_id", "user_name")}
+    left["attributes"] = {"employee_number": "4711"}
     keys = {"organization_id": user.organization_id, "id": user.id, "user_id": user.id}
     link = {"provider_id": directory.record.id, "subject": "00u1", "created_at": user.created_at}
 
@@ -337,6 +338,7 @@ def test_what_the_release_before_left_of_a_deleted_user_is_erased(directory: Dir
         directory.create("ghopper", **GRACE, status=409)
         purge_expired(Actor.system("", "janitor"), pause=0)
     assert directory.rows(LinkedIdentity) == []
+    assert [row.attributes for row in directory.rows(User) if row.id == user.id] == [None]
     directory.create("ghopper", **GRACE)
 
 

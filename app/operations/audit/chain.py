@@ -41,8 +41,6 @@ MAX_COMMIT_DELAY = timedelta(minutes=2)
 _PROGRESS = "audit sealer"
 # How old the progress may become while nothing happens.
 _MAX_PROGRESS_AGE = timedelta(minutes=1)
-# By how much two processes measure the database's time differently.
-_MAX_CLOCK_ERROR = timedelta(seconds=5)
 # For how long nobody may have sealed before it is noticed that the database's clock was set back.
 _MAX_PAUSE = timedelta(days=1)
 _COLUMNS = [column.name for column in AuditEvent.__table__.columns]
@@ -105,7 +103,7 @@ def _find_start(now: datetime, through: datetime | None) -> datetime | None:
     """
     if through is None:
         return None
-    if through > now + _MAX_CLOCK_ERROR:
+    if through > now + clock.MAX_ERROR:
         return now - _MAX_PAUSE
     return min(now, through) - MAX_COMMIT_DELAY
 

@@ -229,7 +229,7 @@ def enforce_scope_limit(organization_id: str, new: int) -> None:
 
 @transaction_part
 def seed_identity_scopes(organization_id: str) -> None:
-    """Add the scopes of every organization that this one does not have."""
+    """Add the standard scopes that the organization lacks."""
     existing = select(Scope.name).where(
         Scope.organization_id == organization_id, Scope.name.in_(list(IDENTITY_SCOPES))
     )

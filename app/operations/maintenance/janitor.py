@@ -399,7 +399,7 @@ def _find_named_tombstones(batch: int) -> list[str]:
 
 
 def _complete_upgrade(batch: int) -> None:
-    """Complete what hosts of a release before did during an upgrade."""
+    """Complete what hosts with release 0.1 created or purged during an upgrade."""
     for organization_id in _find_named_tombstones(batch):
         _mark_leftovers(organization_id)
     for organization_id in find_without_identity_scopes(batch):

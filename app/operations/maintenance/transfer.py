@@ -224,7 +224,10 @@ def import_organization(
 
 def read_organization(record: Any) -> dict[str, Any]:
     organization = record.get("organization") if isinstance(record, dict) else None
-    if not isinstance(organization, dict) or set(organization) != {*COLUMNS, "data_key"}:
+    columns = {*COLUMNS, "data_key"}
+    if not isinstance(organization, dict) or set(organization) > columns:
+        raise UnreadableArchive("The file was made by a newer release and has unknown content.")
+    if set(organization) != columns:
         raise UnreadableArchive(
             "The file was made by a release whose files this one cannot import. Import it with that release, upgrade, "
             "and export the organization again."

@@ -84,7 +84,7 @@ def update_instance_limits(
     row = _row()
     before = _record(row)
     require_version(before.version, expected_version)
-    bounds = rules.merge_bounds(before.bounds, partial)
+    bounds = rules.merge_bounds({} if row is None else row.bounds, partial)
     changed = tuple(path for path in rules.BOUNDABLE if before.bounds.get(path) != bounds.get(path))
     root = get_root_organization()
     own = db.session.scalars(select(Organization.settings).where(Organization.id == root.id)).one()
@@ -96,7 +96,7 @@ def update_instance_limits(
         any_user_has_identity=any_user_has_usable_identity(root.id),
     )
     if dry_run:
-        after = InstanceLimitsRecord(bounds, before.version, before.updated_at, before.updated_by)
+        after = InstanceLimitsRecord(_known(bounds), before.version, before.updated_at, before.updated_by)
         return UpdatedInstanceLimits(after, changed, _impact(before.bounds, bounds, changed))
     if not changed:
         return UpdatedInstanceLimits(before, ())
@@ -167,9 +167,12 @@ def _row() -> InstanceLimits | None:
 def _record(row: InstanceLimits | None) -> InstanceLimitsRecord:
     if row is None:
         return InstanceLimitsRecord({}, 1, None, None)
-    # Those of the next release cannot be changed here.
-    known = {path: bound for path, bound in row.bounds.items() if path in rules.BOUNDABLE}
-    return InstanceLimitsRecord(known, row.version, row.updated_at, row.updated_by)
+    return InstanceLimitsRecord(_known(row.bounds), row.version, row.updated_at, row.updated_by)
+
+
+def _known(bounds: rules.Bounds) -> dict[str, Any]:
+    """Return the bounds without those that only the next release knows, which are kept and cannot be changed here."""
+    return {path: bound for path, bound in bounds.items() if path in rules.BOUNDABLE}
 
 
 def _outdated_read() -> OutdatedRead:

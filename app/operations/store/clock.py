@@ -25,6 +25,8 @@ from app.models.base import UtcDateTime
 from app.uptime import uptime
 
 MEASURE_INTERVAL_SECONDS = 30.0
+MAX_ERROR = timedelta(seconds=5)
+"""By how much two processes measure the database's time differently at most."""
 # How long what the lead of this machine measured is as good as a measurement.
 _RECORD_SECONDS = 10.0
 # How much slower the time goes while it is ahead of the database's. A code of 60 seconds is then valid for 63 at most.

@@ -25,8 +25,8 @@ from app.rules.identifiers import routing_key_bounds
 
 SHARDS = 8
 """Into how many shards of organizations work is divided that several nodes share."""
-# By how much two processes measure the database's time differently, at most.
-_MAX_CLOCK_ERROR = timedelta(minutes=1)
+# By how much a lease may end later than its longest term, before it is taken for one of a clock that was ahead.
+_MARGIN = timedelta(minutes=1)
 # The holder of a released lease, which can be taken at once even if the database's clock was set back meanwhile.
 _RELEASED = ""
 
@@ -95,7 +95,7 @@ def renew_or_take_over(name: str, holder: str, seconds: int, *, longest: int | N
     One that expires later than any can was written before the database's clock was set back, and is taken over too.
     """
     now = clock.measured_now()
-    latest = now + timedelta(seconds=longest or seconds) + _MAX_CLOCK_ERROR
+    latest = now + timedelta(seconds=longest or seconds) + _MARGIN
     changed = count_changed(
         update(Lease)
         .where(

@@ -119,5 +119,5 @@ def _find_trouble(engine: Engine) -> str | None:
     if reported is None:
         return "it has no heartbeat of this installation"
     lag = clock.measured_now() - reported
-    # A heartbeat of the future is as old: the database's clock was set back, and the replica has not noticed.
+    # One in the future was written before the database's clock was set back, and the replica has received none since.
     return None if abs(lag) < MAX_LAG else f"it is {abs(lag).total_seconds():.0f} seconds behind"

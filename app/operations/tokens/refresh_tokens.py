@@ -67,8 +67,6 @@ _CURRENT = update(Grant).where(
 )
 # After a longer outage a repeated request counts as reuse.
 MAX_ANSWER_AGE = timedelta(days=7)
-# By how much two processes measure the database's time differently.
-_MAX_CLOCK_ERROR = timedelta(seconds=5)
 _USED: dict[str, Any] = {name: bindparam(name) for name in ("idle_expires_at", "refreshed_at")}
 # The token is used, so the one before it is not accepted again, even where this one stays.
 _KEEP = CompiledQuery(_CURRENT.values(**_USED, previous_digest=None, sealed_answer=None))
@@ -324,11 +322,11 @@ def _earlier_answer(client: ClientSnapshot, row: Any, presented: str) -> TokenRe
         return None
     grace = timedelta(seconds=client.organization.settings["oauth"]["refresh_token"]["reuse_grace_seconds"])
     age = clock.now() - row.rotated_at
-    if age < -_MAX_CLOCK_ERROR:
-        # It was used while the database's clock was ahead, nobody knows how long ago. That may be an honest retry.
-        raise InvalidGrant().with_cause("refresh_expired")
     if row.sealed_answer is None or age > MAX_ANSWER_AGE:
         return None
+    if age < -clock.MAX_ERROR:
+        # It was used while the database's clock was ahead, nobody knows how long ago. That may be an honest retry.
+        raise InvalidGrant().with_cause("refresh_unknown", received="used while the clock was ahead")
     if age > grace and age - outages.unreachable_since(row.rotated_at) > grace:
         return None
     answer = TokenResponse(**json.loads(sealing.unseal(_key(presented), row.sealed_answer, row.id.bytes)))

@@ -297,6 +297,8 @@ def test_process_that_is_ahead_holds_its_lease_no_longer(
     context: Flask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It does not go back with the database's clock, and others do."""
+    assert leases.acquire("job", "first", 60)
+    write(update(Lease).values(expires_at=clock.now() - timedelta(seconds=1)))
     with monkeypatch.context() as patch:
         ahead = clock.now() + timedelta(hours=1)
         patch.setattr(clock, "now", lambda: ahead)

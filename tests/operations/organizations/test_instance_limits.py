@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 from flask import Flask
+from sqlalchemy import select
 
 from app.config import current
+from app.extensions import db
 from app.fast_path import cache_invalidation
+from app.models.organization import InstanceLimits
 from app.models.user import User
 from app.operations.directory.lookups import get_organization_by_id
 from app.operations.organizations.instance_limits import get_instance_limits, update_instance_limits
@@ -41,6 +44,16 @@ def ttl(organization: Any) -> int:
         "ttl_seconds"
     ]
     return found
+
+
+def test_limits_of_the_next_release_are_kept_and_not_shown(context: Flask, op: Actor) -> None:
+    update_instance_limits(op, {TTL: {"max": 900}})
+    set_rows(InstanceLimits, bounds={TTL: {"max": 900}, "next.setting": {"max": 5}})
+    for dry_run in (True, False):
+        updated = update_instance_limits(op, {TTL: {"max": 600}}, dry_run=dry_run)
+        assert updated.limits.bounds == {TTL: {"max": 600}}
+    kept = db.session.scalars(select(InstanceLimits.bounds)).one()
+    assert kept == {TTL: {"max": 600}, "next.setting": {"max": 5}}
 
 
 def test_limit_applies_immediately_and_its_removal_restores_values(
