@@ -100,9 +100,8 @@ def _name_attributes(error: ValidationError) -> Response:
 
 
 def _text(error: Mapping[str, Any]) -> str:
-    """Return pydantic's text about the value, or one without the name of its class."""
-    text: str = error["msg"]
-    return "Input should be an object" if " instance of " in text else text
+    """Return pydantic's text about the value. Where that names a class of the library, return another one."""
+    return "Input should be an object" if error["type"] == "model_type" else str(error["msg"])
 
 
 def _attribute(part: str | int) -> str | int:

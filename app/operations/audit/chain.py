@@ -371,16 +371,18 @@ def _replace_chains(keys: Mapping[str, bytes], chains: Mapping[str, Mapping[str,
 
 @read
 def _find_oldest(organization_id: str, limit: int) -> Sequence[Any]:
-    """Return the first links of the chain, each with the columns of its event, which are None if it is missing."""
+    return db.session.execute(
+        select_linked_events(organization_id).order_by(AuditLink.position).limit(limit)
+    ).all()
+
+
+def select_linked_events(organization_id: str) -> Select[Any]:
+    """Select the links of the chain, each with the columns of its event, which are None if it is missing."""
     event, link = AuditEvent.__table__.c, AuditLink.__table__.c
     own = (event.organization_id == link.organization_id) & (event.id == link.id)
-    return db.session.execute(
-        select(*link, *(column for column in event if column.name not in link))
-        .select_from(AuditLink.__table__.outerjoin(AuditEvent.__table__, own))
-        .where(link.organization_id == organization_id)
-        .order_by(link.position)
-        .limit(limit)
-    ).all()
+    columns = [column for column in event if column.name not in link]
+    linked = AuditLink.__table__.outerjoin(AuditEvent.__table__, own)
+    return select(*link, *columns).select_from(linked).where(link.organization_id == organization_id)
 
 
 def _select_expired(

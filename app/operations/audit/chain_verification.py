@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from msgspec import Struct, field
-from sqlalchemy import Select, select
+from sqlalchemy import select
 
 from app.config import current
 from app.extensions import db
@@ -23,6 +23,7 @@ from app.operations.audit.chain import (
     chain_key,
     find_chain,
     sealed_through,
+    select_linked_events,
     select_unsealed,
     serialize_row,
 )
@@ -77,12 +78,12 @@ class ChainVerification(Struct):
 
 
 class _SeenHead(Struct, frozen=True):
-    """The head of a chain that this host has seen last; ``at`` is when, None if an earlier release wrote it."""
+    """The head of a chain that this host has seen last, and when."""
 
     length: int
     mac: bytes
     epoch: str | None
-    at: datetime | None
+    at: datetime
 
 
 def remember_heads(heads: Collection[ChainHead]) -> None:
@@ -97,14 +98,13 @@ def remember_heads(heads: Collection[ChainHead]) -> None:
 def _read_head(organization_id: str) -> _SeenHead | None:
     try:
         seen = json.loads(_head_file(organization_id).read_text())
-        at = seen.get("at")
         return _SeenHead(
             int(seen["length"]),
             bytes.fromhex(seen["mac"]),
             seen["epoch"],
-            None if at is None else datetime.fromisoformat(at),
+            datetime.fromisoformat(seen["at"]),
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
@@ -133,11 +133,9 @@ def _contains(chain: Any, seen: _SeenHead) -> bool:
 
 
 @read
-def _was_imported_since(chain: Any, at: datetime | None) -> bool:
+def _was_imported_since(chain: Any, at: datetime) -> bool:
     """Return whether the chain has an event of an import after this time, which only the service can have sealed."""
-    if at is None:
-        return False
-    imports = _linked_events(chain.organization_id).where(
+    imports = select_linked_events(chain.organization_id).where(
         AuditEvent.action == "organization.imported", AuditEvent.at > at, AuditLink.position <= chain.length
     )
     row = db.session.execute(imports.order_by(AuditLink.position.desc()).limit(1)).first()
@@ -238,20 +236,7 @@ def _links(organization_id: str, after: int, last: int) -> Iterator[Any]:
     """Yield the links after one position up to another, each with the columns of its event."""
     link = AuditLink.__table__.c
     return iterate_rows(
-        _linked_events(organization_id).where(link.position <= last), link.position, after=after
-    )
-
-
-def _linked_events(organization_id: str) -> Select[Any]:
-    event, link = AuditEvent.__table__.c, AuditLink.__table__.c
-    others = [column for column in event if column.name not in {"organization_id", "id"}]
-    return (
-        select(link.organization_id, link.id, link.position, link.mac, *others)
-        .select_from(AuditLink.__table__)
-        .outerjoin(
-            AuditEvent.__table__, (event.organization_id == link.organization_id) & (event.id == link.id)
-        )
-        .where(link.organization_id == organization_id)
+        select_linked_events(organization_id).where(link.position <= last), link.position, after=after
     )
 
 

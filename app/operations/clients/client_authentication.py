@@ -315,7 +315,7 @@ class KeysUnavailable(Unavailable):
 
 
 class _Fetched(Struct, frozen=True):
-    """Keys fetched from a URL. ``read_at`` (None if never) and ``tried_at`` are seconds of ``uptime``."""
+    """Keys fetched from a URL. ``read_at`` (None if never) and ``tried_at`` are values of ``uptime``, in seconds."""
 
     keys: Sequence[Mapping[str, Any]]
     read_at: float | None

@@ -48,7 +48,7 @@ class ProviderUnusable(Exception):
 
 
 class Published(Struct, frozen=True):
-    """What a provider publishes, and when it was read, in seconds of ``uptime``."""
+    """What a provider publishes. ``read_at`` is the ``uptime`` at which it was read, in seconds."""
 
     metadata: ProviderMetadata
     keys: Mapping[str, Any]

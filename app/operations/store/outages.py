@@ -61,7 +61,7 @@ def beat() -> None:
 
 @read
 def unreachable_since(since: datetime) -> timedelta:
-    """Return for how much of the time from ``since``, a time of ``clock.now``, until now nobody reached the service."""
+    """Return for how long, from ``since`` (a time of ``clock.now``) until now, the service was not reachable."""
     now = clock.measured_now()
     # This process may be ahead of a clock that was set back, and reports have the measured time.
     since += now - clock.now()
